@@ -1,0 +1,400 @@
+"""The asynchronous client: batches split, retried and bounded, lost episodes rebuilt.
+
+A caller sees one id for an episode from reset to close, even if
+the server lost it in between and it lives on under another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import grpc
+
+from sandbox_api import _convert
+from sandbox_api._batches import Deadlines, ResetBatch, StepBatch, VerifyBatch, rebuild_item
+from sandbox_api._dispatch import Batch, Dispatcher, is_worth_waiting
+from sandbox_api._ledger import EpisodeRecord, Ledger, ProgramRecord
+from sandbox_api.errors import (
+    DeadlineExceededError,
+    EpisodeLostError,
+    EpisodeNotFoundError,
+    ProgramNotFoundError,
+    SandboxError,
+)
+from sandbox_api.types import (
+    Episode,
+    Limits,
+    Outcome,
+    Program,
+    ResetItem,
+    ServerInfo,
+    StepItem,
+    StepResult,
+    Verdict,
+)
+from sandbox_api.v1 import sandbox_pb2 as pb
+from sandbox_api.v1 import sandbox_pb2_grpc as pb_grpc
+
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    # Notice a server that vanished without closing its connection.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    # Retries are ours: gRPC's cannot tell a step from a reset.
+    ("grpc.enable_retries", 0),
+    # A restarted server is back within seconds; the default waits for up to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+)
+
+
+class AsyncSandboxClient:
+    """Talks to one sandbox server, from one event loop.
+
+    Batched calls never raise for an item: each result carries its own `error`, results
+    keep the order of the items, and what arrived before a failure is kept. A batch larger
+    than the server's `max_batch_items` is split. Single calls raise `SandboxError`.
+
+    Args:
+        address: "host:port" of the server.
+        timeout_margin_s: Seconds that a call may take beyond the longest of its items.
+        max_in_flight_items: Items of all calls together that may be on the server at once;
+            more of them wait here.
+        max_retries: Rounds without any progress after which a call gives up.
+        rebuild_lost: Rebuild an episode that the server lost, by replaying its actions in
+            a new one, and check that it saw the same as before.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        timeout_margin_s: float = 30.0,
+        max_in_flight_items: int = 8192,
+        max_retries: int = 5,
+        rebuild_lost: bool = True,
+    ) -> None:
+        self.address = address
+        self._timeout_margin_s = timeout_margin_s
+        self._rebuild_lost = rebuild_lost
+        self._dispatcher = Dispatcher(max_in_flight_items, max_retries)
+        self._ledger = Ledger()
+        self._channel: grpc.aio.Channel | None = None
+        self._stub: Any = None
+        self._deadlines: Deadlines | None = None
+        self._max_batch_items = 0
+        self._info_lock = asyncio.Lock()
+        self._rebuild_lock = asyncio.Lock()
+
+    async def __aenter__(self) -> AsyncSandboxClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connection. Episodes still open end by the server's idle timeout."""
+        if self._channel is not None:
+            await self._channel.close()
+            self._channel = None
+            self._stub = None
+
+    def _connected(self) -> Any:
+        # Not in __init__: a channel belongs to the event loop that runs when it is made.
+        if self._stub is None:
+            self._channel = grpc.aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
+            self._stub = pb_grpc.SandboxServiceStub(self._channel)
+        return self._stub
+
+    async def register_program(
+        self, source: str, *, entry: str = "", runtime: str = "", limits: Limits | None = None
+    ) -> Program:
+        """Register a program; the same program again gives the same `program_id`.
+
+        Args:
+            source: Python source.
+            entry: Class or function to construct; empty lets the server find it.
+            runtime: Name of a server runtime; empty means "stdlib".
+            limits: Limits of its episodes; None or zeros mean the server's defaults.
+
+        Returns:
+            The program. One that does not load is not an error: look at `outcome`.
+
+        Raises:
+            SandboxError: If the server refused or could not be reached.
+        """
+        request = pb.RegisterProgramRequest(
+            source=source,
+            entry=entry,
+            runtime=runtime,
+            limits=limits.to_proto() if limits else None,
+        )
+        return await self._register(request)
+
+    async def _register(self, request: pb.RegisterProgramRequest) -> Program:
+        deadlines = await self._prepared()
+        load_s = request.limits.load_timeout_s or deadlines.limits(None).load_timeout_s
+        stub = self._connected()
+        timeout_s = deadlines.call_s(load_s, 1)
+        message = await self._dispatcher.run_call(
+            partial(stub.RegisterProgram, request, timeout=timeout_s)
+        )
+        program = _convert.program(message)
+        if program.outcome is Outcome.COMPLETED:
+            self._ledger.programs[program.program_id] = ProgramRecord(request, program)
+        return program
+
+    async def reset(self, items: Sequence[ResetItem]) -> list[Episode]:
+        """Start one episode an item; see `Episode` for how each may fail."""
+        episodes = await self._reset(items)
+        default = (await self._prepared()).limits(None)
+        for item, episode in zip(items, episodes, strict=True):
+            if episode.ok:
+                limits = self._ledger.limits_of(item.program_id) or default
+                self._ledger.start(item, episode, limits)
+        return episodes
+
+    async def _reset(self, items: Sequence[ResetItem]) -> list[Episode]:
+        deadlines = await self._prepared()
+        results: list[Any] = [None] * len(items)
+        batch = ResetBatch(
+            items,
+            results.__setitem__,
+            stub=self._connected(),
+            ledger=self._ledger,
+            deadlines=deadlines,
+            reregister=self._reregister if self._rebuild_lost else None,
+        )
+        await self._run(batch, len(items))
+        return results
+
+    async def step(self, items: Sequence[StepItem]) -> list[StepResult]:
+        """Advance each item's episode by one action; results in the order of `items`.
+
+        At most one item an episode. A step is safe to send again: the server answers a
+        repeat of the last step from its record.
+        """
+        results: list[Any] = [None] * len(items)
+        await self._step(items, results.__setitem__)
+        return results
+
+    async def step_stream(self, items: Sequence[StepItem]) -> AsyncIterator[StepResult]:
+        """As `step`, but yields each result as soon as it is ready, in any order."""
+        ready: asyncio.Queue[StepResult | None] = asyncio.Queue()
+        task = asyncio.create_task(self._step(items, lambda _, result: ready.put_nowait(result)))
+        task.add_done_callback(lambda _: ready.put_nowait(None))
+        try:
+            while (result := await ready.get()) is not None:
+                yield result
+            await task
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _step(
+        self, items: Sequence[StepItem], deliver: Callable[[int, StepResult], None]
+    ) -> None:
+        deadlines = await self._prepared()
+        batch = StepBatch(
+            items,
+            deliver,
+            stub=self._connected(),
+            ledger=self._ledger,
+            deadlines=deadlines,
+            rebuild=self._rebuild if self._rebuild_lost else None,
+        )
+        await self._run(batch, len(items))
+
+    async def verify(
+        self, episode_ids: Sequence[str], *, run_oracle: bool = False, timeout_s: float = 0.0
+    ) -> list[Verdict]:
+        """Replay transcripts in fresh processes; verdicts in the order of `episode_ids`.
+
+        Args:
+            episode_ids: Episodes, running or ended, but not closed.
+            run_oracle: Also play the program's own solution().
+            timeout_s: Wall seconds of each replayed call; 0 means the program's limit.
+        """
+        deadlines = await self._prepared()
+        results: list[Any] = [None] * len(episode_ids)
+        batch = VerifyBatch(
+            episode_ids,
+            results.__setitem__,
+            run_oracle=run_oracle,
+            timeout_s=timeout_s,
+            stub=self._connected(),
+            ledger=self._ledger,
+            deadlines=deadlines,
+            rebuild=self._rebuild if self._rebuild_lost else None,
+        )
+        await self._run(batch, len(episode_ids))
+        return results
+
+    async def fork(self, episode_id: str, copies: int) -> list[str]:
+        """Copy a running episode, its state included; returns the copies' ids.
+
+        Raises:
+            SandboxError: If the server could not.
+        """
+        deadlines = await self._prepared()
+        stub = self._connected()
+
+        def is_repeatable(error: SandboxError) -> bool:
+            # After a deadline there may be copies already that no one knows of.
+            return is_worth_waiting(error) and not isinstance(error, DeadlineExceededError)
+
+        for attempt in range(2):
+            record = self._ledger.get(episode_id)
+            server_id = record.server_id if record else episode_id
+            actions = len(record.actions) if record else 0
+            request = pb.ForkRequest(episode_id=server_id, copies=copies)
+            fork = partial(stub.Fork, request, timeout=deadlines.call_s(0.0, copies))
+            try:
+                response = await self._dispatcher.run_call(fork, is_repeatable)
+            except (EpisodeLostError, EpisodeNotFoundError):
+                if record is None or attempt or not self._rebuild_lost:
+                    raise
+                errors = await self._rebuild({episode_id: server_id})
+                if errors:
+                    raise errors[episode_id] from None
+                continue
+            break
+        copies_ids = list(response.episode_ids)
+        if record is not None:
+            for copy_id in copies_ids:
+                self._ledger.fork(record, copy_id, actions)
+        return copies_ids
+
+    async def close_episodes(self, episode_ids: Sequence[str]) -> int:
+        """End episodes and forget them; one that is gone already is fine.
+
+        Returns:
+            How many the server ended.
+
+        Raises:
+            SandboxError: If the server could not be reached.
+        """
+        deadlines = await self._prepared()
+        stub = self._connected()
+        server_ids = [self._ledger.close(episode_id) for episode_id in episode_ids]
+        closed = 0
+        for start in range(0, len(server_ids), self._max_batch_items):
+            request = pb.CloseRequest(
+                episode_ids=server_ids[start : start + self._max_batch_items]
+            )
+            timeout_s = deadlines.call_s(0.0, len(request.episode_ids))
+            close = partial(stub.Close, request, timeout=timeout_s)
+            closed += (await self._dispatcher.run_call(close)).closed
+        return closed
+
+    async def server_info(self) -> ServerInfo:
+        """What the server is, allows and does at the moment.
+
+        Raises:
+            SandboxError: If the server could not be reached.
+        """
+        stub = self._connected()
+        request = pb.GetServerInfoRequest()
+        message = await self._dispatcher.run_call(
+            partial(stub.GetServerInfo, request, timeout=self._timeout_margin_s)
+        )
+        info = _convert.server_info(message)
+        self._max_batch_items = info.max_batch_items or self._dispatcher.budget.limit
+        self._deadlines = Deadlines(self._timeout_margin_s, info.default_limits)
+        return info
+
+    async def _prepared(self) -> Deadlines:
+        """Learn the server's bounds, once, before the first call that needs them."""
+        if self._deadlines is None:
+            async with self._info_lock:
+                if self._deadlines is None:
+                    await self.server_info()
+        assert self._deadlines is not None
+        return self._deadlines
+
+    async def _run(self, batch: Batch, size: int) -> None:
+        """Answer all items of a batch, in calls of at most `max_batch_items`."""
+        step = min(self._max_batch_items, self._dispatcher.budget.limit)
+        if size <= step:
+            await self._dispatcher.run_batch(batch, list(range(size)))
+            return
+        async with asyncio.TaskGroup() as group:
+            for start in range(0, size, step):
+                pending = list(range(start, min(start + step, size)))
+                group.create_task(self._dispatcher.run_batch(batch, pending))
+
+    async def _reregister(self, program_ids: set[str]) -> dict[str, SandboxError]:
+        """Register programs that the server forgot; returns those it would not take."""
+        errors: dict[str, SandboxError] = {}
+
+        async def register(program_id: str) -> None:
+            try:
+                program = await self._register(self._ledger.programs[program_id].request)
+            except SandboxError as error:
+                errors[program_id] = error
+                return
+            if program.program_id != program_id or program.outcome is not Outcome.COMPLETED:
+                errors[program_id] = ProgramNotFoundError(
+                    f"the server no longer knows program {program_id}, and now its source "
+                    f"gives {program.program_id} ({program.outcome.name}); register it again"
+                )
+
+        async with asyncio.TaskGroup() as group:
+            for program_id in program_ids:
+                group.create_task(register(program_id))
+        return errors
+
+    async def _rebuild(self, lost: dict[str, str]) -> dict[str, SandboxError]:
+        """Rebuild episodes by replay, and check that they went as before.
+
+        Args:
+            lost: The server's id that was lost, by our id.
+
+        Returns:
+            Errors by our id, of those that could not be rebuilt.
+        """
+        errors: dict[str, SandboxError] = {}
+        async with self._rebuild_lock:
+            records: list[EpisodeRecord] = []
+            for episode_id, server_id in lost.items():
+                record = self._ledger.get(episode_id)
+                if record is None:
+                    errors[episode_id] = EpisodeNotFoundError(
+                        f"episode {episode_id} was closed while it was stepped"
+                    )
+                elif record.server_id == server_id:  # else another call has rebuilt it
+                    records.append(record)
+            lengths = [len(record.actions) for record in records]
+            episodes = await self._reset([rebuild_item(record) for record in records])
+            useless: list[str] = []
+            for record, length, episode in zip(records, lengths, episodes, strict=True):
+                if episode.error is not None:
+                    errors[record.episode_id] = EpisodeLostError(
+                        f"the server lost episode {record.episode_id}, and it could not be "
+                        f"rebuilt: {episode.error}"
+                    )
+                    continue
+                difference = record.difference(episode, length)
+                if difference:
+                    errors[record.episode_id] = EpisodeLostError(
+                        f"the server lost episode {record.episode_id}, and it cannot be "
+                        f"rebuilt: the program is not deterministic; replayed, {difference}"
+                    )
+                if episode.ok and (difference or record.closed):
+                    useless.append(episode.episode_id)
+                elif episode.ok:
+                    record.server_id = episode.episode_id
+            if useless:
+                # Best effort: what stays open ends by the server's idle timeout.
+                with suppress(SandboxError):
+                    await self.close_episodes(useless)
+        return errors

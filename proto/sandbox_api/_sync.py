@@ -1,0 +1,147 @@
+"""The client for callers without an event loop of their own.
+
+One background thread runs an event loop with an `AsyncSandboxClient` in it; every method
+here hands its work over and waits. So it works the same in a plain script, in a thread,
+and inside a running event loop (which it blocks, as any synchronous call does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Coroutine, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from sandbox_api._async import AsyncSandboxClient
+from sandbox_api.types import (
+    Episode,
+    Limits,
+    Program,
+    ResetItem,
+    ServerInfo,
+    StepItem,
+    StepResult,
+    Verdict,
+)
+
+T = TypeVar("T")
+
+
+class SandboxClient:
+    """Talks to one sandbox server, from any number of threads.
+
+    Takes the arguments of `AsyncSandboxClient`; each method is that of the same name
+    there. Use it as a context manager, or call `close()`.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        timeout_margin_s: float = 30.0,
+        max_in_flight_items: int = 8192,
+        max_retries: int = 5,
+        rebuild_lost: bool = True,
+    ) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="sandbox-client", daemon=True
+        )
+        self._thread.start()
+        self._client = AsyncSandboxClient(
+            address,
+            timeout_margin_s=timeout_margin_s,
+            max_in_flight_items=max_in_flight_items,
+            max_retries=max_retries,
+            rebuild_lost=rebuild_lost,
+        )
+
+    @property
+    def address(self) -> str:
+        return self._client.address
+
+    def __enter__(self) -> SandboxClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection and end the background thread. Closing twice is fine."""
+        if self._loop.is_closed():
+            return
+        self._wait(self._client.aclose())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        if self._loop.is_closed():
+            work.close()
+            raise RuntimeError("this SandboxClient is closed; make a new one")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        future = self._submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # Ctrl-C here must not leave the call running there.
+            raise
+
+    def register_program(
+        self, source: str, *, entry: str = "", runtime: str = "", limits: Limits | None = None
+    ) -> Program:
+        """Register a program; see `AsyncSandboxClient.register_program`."""
+        return self._wait(
+            self._client.register_program(source, entry=entry, runtime=runtime, limits=limits)
+        )
+
+    def reset(self, items: Sequence[ResetItem]) -> list[Episode]:
+        """Start episodes; see `AsyncSandboxClient.reset`."""
+        return self._wait(self._client.reset(items))
+
+    def step(self, items: Sequence[StepItem]) -> list[StepResult]:
+        """Advance episodes; see `AsyncSandboxClient.step`."""
+        return self._wait(self._client.step(items))
+
+    def step_stream(self, items: Sequence[StepItem]) -> Iterator[StepResult]:
+        """Advance episodes, yielding results as they are ready, in any order."""
+        ready: queue.SimpleQueue[StepResult | None] = queue.SimpleQueue()
+
+        async def pump() -> None:
+            try:
+                async for result in self._client.step_stream(items):
+                    ready.put(result)
+            finally:
+                ready.put(None)
+
+        future = self._submit(pump())
+        try:
+            while (result := ready.get()) is not None:
+                yield result
+            future.result()
+        finally:
+            future.cancel()
+
+    def verify(
+        self, episode_ids: Sequence[str], *, run_oracle: bool = False, timeout_s: float = 0.0
+    ) -> list[Verdict]:
+        """Replay transcripts; see `AsyncSandboxClient.verify`."""
+        return self._wait(
+            self._client.verify(episode_ids, run_oracle=run_oracle, timeout_s=timeout_s)
+        )
+
+    def fork(self, episode_id: str, copies: int) -> list[str]:
+        """Copy a running episode; see `AsyncSandboxClient.fork`."""
+        return self._wait(self._client.fork(episode_id, copies))
+
+    def close_episodes(self, episode_ids: Sequence[str]) -> int:
+        """End episodes; see `AsyncSandboxClient.close_episodes`."""
+        return self._wait(self._client.close_episodes(episode_ids))
+
+    def server_info(self) -> ServerInfo:
+        """What the server is and does; see `AsyncSandboxClient.server_info`."""
+        return self._wait(self._client.server_info())

@@ -1,0 +1,10 @@
+"""The client of the sandbox, in two faces.
+
+`AsyncSandboxClient` does the work, on the caller's event loop; `SandboxClient` has the
+same methods for callers without one.
+"""
+
+from sandbox_api._async import CHANNEL_OPTIONS, AsyncSandboxClient
+from sandbox_api._sync import SandboxClient
+
+__all__ = ["CHANNEL_OPTIONS", "AsyncSandboxClient", "SandboxClient"]

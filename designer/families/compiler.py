@@ -1,0 +1,195 @@
+"""From a specification to an environment program.
+
+>>> compile_spec({"f": "keys", "n": 6, "q": 0, "t": 0, "g": 1, "s": 1, "c": 0}).hint
+'key L door R of key'
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from designer.families.catalog import FAMILIES, PUBLIC_CLUE, SKILLS, Family
+
+FAMILY_KEY = "f"
+HELD_OUT_SHARE = 0.2
+_GAME_IMPORT = "from designer.families.programs.game import Game\n"
+_HELD_OUT_SALT = "held-out 1"
+
+Spec = Mapping[str, Any]
+
+
+class SpecError(ValueError):
+    """The specification is not one that the schema allows; the message names the field."""
+
+
+@dataclass(frozen=True)
+class CompiledSpec:
+    """An environment of the structured designer.
+
+    Attributes:
+        source: Python source, standard library only, one class ending in `Env`.
+        hint: Text valid on every seed.
+        moves: The legal actions, one character each.
+        level: Difficulty within the family, 0 to 1, by the specification alone.
+        held_out: Kept for evaluation; training must not play it.
+    """
+
+    spec: dict[str, Any]
+    source: str
+    hint: str
+    family: str
+    skill: str
+    moves: str
+    level: float
+    held_out: bool
+
+
+def check_spec(spec: Spec) -> Family:
+    """Return the family of a valid specification.
+
+    Raises:
+        SpecError: If the family is unknown, or a parameter is missing, unknown or out of range.
+    """
+    family = FAMILIES.get(spec.get(FAMILY_KEY, ""))
+    if family is None:
+        raise SpecError(f"unknown family {spec.get(FAMILY_KEY)!r}; one of {sorted(FAMILIES)}")
+    if extra := set(spec) - set(family.parameters) - {FAMILY_KEY}:
+        raise SpecError(f"{family.name} has no parameter {sorted(extra)}")
+    for name, allowed in family.parameters.items():
+        value = spec.get(name)
+        if type(value) is not int or value not in allowed:
+            raise SpecError(f"{family.name}.{name} is {value!r}, must be one of {list(allowed)}")
+    return family
+
+
+def compile_spec(spec: Spec) -> CompiledSpec:
+    """Write the environment that a specification describes.
+
+    Raises:
+        SpecError: If the specification is not valid.
+    """
+    family = check_spec(spec)
+    values = {name: spec[name] for name in family.parameters}
+    hint = family.hint(values)
+    source = _program_text(family.name)
+    parameters = {name: value for name, value in values.items() if name != PUBLIC_CLUE}
+    source = _replace_line(source, "P = ", f"P = {json.dumps(parameters)}")
+    source = _replace_line(source, "CLUE = ", f"CLUE = {hint if values[PUBLIC_CLUE] else ''!r}")
+    return CompiledSpec(
+        spec={FAMILY_KEY: family.name, **values},
+        source=source,
+        hint=hint,
+        family=family.name,
+        skill=family.skill,
+        moves=family.moves(values),
+        level=family.level(values),
+        held_out=held_out(spec),
+    )
+
+
+@cache
+def _program_text(name: str) -> str:
+    programs = resources.files("designer.families.programs")
+    module = (programs / f"{name}.py").read_text(encoding="utf-8")
+    game = (programs / "game.py").read_text(encoding="utf-8")
+    if _GAME_IMPORT not in module:
+        raise RuntimeError(f"program {name}.py must contain the line {_GAME_IMPORT!r}")
+    return module.replace(_GAME_IMPORT, game)
+
+
+def _replace_line(source: str, start: str, line: str) -> str:
+    lines = source.split("\n")
+    places = [index for index, text in enumerate(lines) if text.startswith(start)]
+    if len(places) != 1:
+        raise RuntimeError(f"expected one line starting with {start!r}, found {len(places)}")
+    lines[places[0]] = line
+    return "\n".join(lines)
+
+
+def spec_schema(skill: str | None = None) -> dict[str, Any]:
+    """JSON schema of all specifications, or of one skill's.
+
+    Every property is an enumeration in a fixed order, so that under a grammar each sampled
+    character outside the structure is a decision.
+
+    Raises:
+        SpecError: If the skill has no family.
+    """
+    branches = [
+        {
+            "type": "object",
+            "properties": {
+                FAMILY_KEY: {"type": "string", "enum": [family.name]},
+                **{
+                    name: {"type": "integer", "enum": list(allowed)}
+                    for name, allowed in family.parameters.items()
+                },
+            },
+            "required": [FAMILY_KEY, *family.parameters],
+            "additionalProperties": False,
+        }
+        for family in FAMILIES.values()
+        if skill is None or family.skill == skill
+    ]
+    if not branches:
+        raise SpecError(f"no family has the skill {skill!r}; skills are {list(SKILLS)}")
+    return branches[0] if len(branches) == 1 else {"anyOf": branches}
+
+
+def spec_text(spec: Spec) -> str:
+    """The specification as the grammar writes it: compact JSON, schema order."""
+    family = check_spec(spec)
+    ordered = {FAMILY_KEY: family.name, **{name: spec[name] for name in family.parameters}}
+    return json.dumps(ordered, separators=(",", ":"))
+
+
+def held_out(spec: Spec) -> bool:
+    """Whether this world belongs to evaluation, by a stable hash.
+
+    The public clue is left out of the hash: the two versions of one world fall on one side.
+    """
+    world = {name: value for name, value in spec.items() if name != PUBLIC_CLUE}
+    text = _HELD_OUT_SALT + json.dumps(world, sort_keys=True)
+    digest = hashlib.sha256(text.encode()).digest()
+    return int.from_bytes(digest[:8], "big") < HELD_OUT_SHARE * 2**64
+
+
+def random_spec(rng: random.Random, skill: str | None = None, family: str = "") -> dict[str, Any]:
+    """Draw a family evenly, then each parameter evenly; held-out specifications included."""
+    names = [f.name for f in FAMILIES.values() if skill in (None, f.skill)]
+    chosen = FAMILIES[family or rng.choice(names)]
+    return {
+        FAMILY_KEY: chosen.name,
+        **{name: rng.choice(allowed) for name, allowed in chosen.parameters.items()},
+    }
+
+
+def evaluation_suite(n: int, seed: int = 0) -> list[CompiledSpec]:
+    """List n distinct held-out environments, spread over families and difficulty.
+
+    Families take turns, and within a family the easy, middle and hard thirds of its levels.
+    The same n and seed give the same list.
+    """
+    rng = random.Random(seed)
+    names = list(FAMILIES)
+    suite: list[CompiledSpec] = []
+    seen: set[str] = set()
+    for index in range(n):
+        third = index // len(names) % 3
+        for attempt in range(2000):
+            spec = random_spec(rng, family=names[index % len(names)])
+            if not held_out(spec) or spec_text(spec) in seen:
+                continue
+            compiled = compile_spec(spec)
+            if min(2, int(compiled.level * 3)) == third or attempt > 1000:
+                seen.add(spec_text(spec))
+                suite.append(compiled)
+                break
+    return suite

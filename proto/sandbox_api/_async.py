@@ -7,7 +7,7 @@ the server lost it in between and it lives on under another.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -40,6 +40,8 @@ from sandbox_api.v1 import sandbox_pb2 as pb
 from sandbox_api.v1 import sandbox_pb2_grpc as pb_grpc
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+# Text of one request: below the above even at four UTF-8 bytes a character.
+MAX_CALL_CHARACTERS = 12 * 1024 * 1024
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -173,7 +175,8 @@ class AsyncSandboxClient:
             deadlines=deadlines,
             reregister=self._reregister if self._rebuild_lost else None,
         )
-        await self._run(batch, len(items))
+        sizes = [sum(map(len, item.prefix_actions)) for item in items]
+        await self._run(batch, sizes)
         return results
 
     async def step(self, items: Sequence[StepItem]) -> list[StepResult]:
@@ -212,7 +215,7 @@ class AsyncSandboxClient:
             deadlines=deadlines,
             rebuild=self._rebuild if self._rebuild_lost else None,
         )
-        await self._run(batch, len(items))
+        await self._run(batch, [len(item.action) for item in items])
 
     async def verify(
         self, episode_ids: Sequence[str], *, run_oracle: bool = False, timeout_s: float = 0.0
@@ -236,7 +239,7 @@ class AsyncSandboxClient:
             deadlines=deadlines,
             rebuild=self._rebuild if self._rebuild_lost else None,
         )
-        await self._run(batch, len(episode_ids))
+        await self._run(batch, [0] * len(episode_ids))
         return results
 
     async def fork(self, episode_id: str, copies: int) -> list[str]:
@@ -321,15 +324,20 @@ class AsyncSandboxClient:
         assert self._deadlines is not None
         return self._deadlines
 
-    async def _run(self, batch: Batch, size: int) -> None:
-        """Answer all items of a batch, in calls of at most `max_batch_items`."""
-        step = min(self._max_batch_items, self._dispatcher.budget.limit)
-        if size <= step:
-            await self._dispatcher.run_batch(batch, list(range(size)))
+    async def _run(self, batch: Batch, sizes: Sequence[int]) -> None:
+        """Answer all items of a batch, in calls that the server and gRPC take.
+
+        Args:
+            batch: The items.
+            sizes: Characters of text in each of them.
+        """
+        most = min(self._max_batch_items, self._dispatcher.budget.limit)
+        calls = list(_split(sizes, most, MAX_CALL_CHARACTERS))
+        if len(calls) == 1:
+            await self._dispatcher.run_batch(batch, calls[0])
             return
         async with asyncio.TaskGroup() as group:
-            for start in range(0, size, step):
-                pending = list(range(start, min(start + step, size)))
+            for pending in calls:
                 group.create_task(self._dispatcher.run_batch(batch, pending))
 
     async def _reregister(self, program_ids: set[str]) -> dict[str, SandboxError]:
@@ -398,3 +406,15 @@ class AsyncSandboxClient:
                 with suppress(SandboxError):
                     await self.close_episodes(useless)
         return errors
+
+
+def _split(sizes: Sequence[int], most: int, most_characters: int) -> Iterator[list[int]]:
+    """Cut a batch into calls of at most `most` items and, if several, so much text."""
+    start = characters = 0
+    for index, size in enumerate(sizes):
+        characters += size
+        if index > start and (index - start == most or characters > most_characters):
+            yield list(range(start, index))
+            start, characters = index, size
+    if sizes:
+        yield list(range(start, len(sizes)))

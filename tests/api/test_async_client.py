@@ -21,6 +21,7 @@ from sandbox_api import (
     StepItem,
     StepOrderError,
     UnavailableError,
+    _async,
     _dispatch,
 )
 
@@ -83,6 +84,17 @@ async def test_a_batch_over_the_servers_bound_is_split(server: FakeServer):
         assert [r.observation for r in results] == [f"{n}:1:a{n}:0" for n in range(20)]
         assert await client.close_episodes(ids) == 20
         assert server.servicer.calls["Close"] == 3
+
+
+async def test_a_batch_over_the_message_bound_is_split(
+    client: AsyncSandboxClient, servicer: FakeServicer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(_async, "MAX_CALL_CHARACTERS", 5)
+    ids = await start(client, 4)
+    results = await client.step([StepItem(i, 0, "xxx") for i in ids[:2]] + steps(ids)[2:])
+    assert [r.observation for r in results[:2]] == ["0:1:xxx:0", "1:1:xxx:0"]
+    assert all(r.ok for r in results)
+    assert servicer.calls["Step"] == 3
 
 
 async def test_an_empty_batch_makes_no_call(client: AsyncSandboxClient, servicer: FakeServicer):

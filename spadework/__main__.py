@@ -1,0 +1,7 @@
+"""`python -m spadework` is `spadework`."""
+
+import sys
+
+from spadework.cli import main
+
+sys.exit(main())

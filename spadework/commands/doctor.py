@@ -1,0 +1,54 @@
+"""Check what this machine offers: what the sandbox needs, and whether it is in force.
+
+Exits with 1 if a required check failed; each failed check says what to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+SUMMARY = "check that this machine can isolate environments"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the checks as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    from sandbox_server.doctor import run_checks
+
+    from spadework import console
+
+    checks = run_checks()
+    failed = [check for check in checks if not check.ok and getattr(check, "required", True)]
+    if args.json:
+        console.print_json(
+            {
+                "ok": not failed,
+                "checks": [
+                    {
+                        "name": check.name,
+                        "ok": check.ok,
+                        "required": getattr(check, "required", True),
+                        "detail": check.detail,
+                        "remedy": check.remedy,
+                    }
+                    for check in checks
+                ],
+            }
+        )
+    else:
+        rows = [
+            (
+                check.name,
+                "ok" if check.ok else "FAILED" if check in failed else "missing",
+                check.detail
+                if check.ok or not check.remedy
+                else f"{check.detail}\n{check.remedy}",
+            )
+            for check in checks
+        ]
+        console.print_table("", ("check", "result", "detail"), rows)
+        if failed:
+            console.print_error(f"{len(failed)} required check(s) failed")
+    return console.NEGATIVE if failed else console.OK

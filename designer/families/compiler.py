@@ -18,7 +18,7 @@ from typing import Any
 from designer.families.catalog import FAMILIES, PUBLIC_CLUE, SKILLS, Family
 
 FAMILY_KEY = "f"
-HELD_OUT_SHARE = 0.2
+HELD_OUT_SHARE = 0.15
 _GAME_IMPORT = "from designer.families.programs.game import Game\n"
 _HELD_OUT_SALT = "held-out 1"
 

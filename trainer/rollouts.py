@@ -1,0 +1,364 @@
+"""Playing many episodes at once.
+
+All running episodes generate together and act in one `Step`; a finished one frees its place
+for the next that waits, so there is no barrier a turn. What the environment, not the agent,
+got wrong makes a play lost: it has no return, and trains nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sandbox_api.types import Episode, ResetItem, StepItem, StepResult
+from trainer.chat import ChatFormat
+from trainer.generation import Completion, GenerationRequest, Generator
+from trainer.grammar import Grammar
+from trainer.protocols import SandboxClient
+from trainer.rewards import episode_return
+
+PLAIN, HINTED = "plain", "hinted"
+
+
+@dataclass(frozen=True)
+class Play:
+    """One episode to be played.
+
+    Attributes:
+        env_id: Environment in the archive.
+        program_id: Program at the server.
+        seed: Of the episode; both arms of a pair share it.
+        arm: `plain` or `hinted`.
+        hint: Appended to the first observation of a hinted play.
+        max_turns: Turn cap.
+        actions: Valid actions, where the environment itself lists none.
+    """
+
+    env_id: str
+    program_id: str
+    seed: int
+    arm: str = PLAIN
+    hint: str = ""
+    max_turns: int = 8
+    actions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One message of the agent and what it led to; reward None if the step was lost."""
+
+    observation: str
+    action: str
+    reward: float | None
+
+
+@dataclass
+class Trajectory:
+    """The record of a play.
+
+    Attributes:
+        prompt_ids: Tokens up to the first action.
+        completion_ids: Everything after: sampled tokens as sampled, environment text between.
+        logprobs: By completion token; 0 for environment text.
+        decisions: By completion token, 1 where the agent chose it, 0 where the environment
+            wrote it or only one token was allowed.
+        spans: By turn, the half-open range of its tokens in `completion_ids`.
+        turns: What was seen, done and earned.
+        episode_return: None for a lost play.
+        fault: Why a lost play was lost: an outcome's name, or the error's.
+    """
+
+    play: Play
+    prompt_ids: list[int] = field(default_factory=list)
+    completion_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    decisions: list[int] = field(default_factory=list)
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    episode_return: float | None = None
+    terminated: bool = False
+    truncated: bool = False
+    fault: str = ""
+
+    @property
+    def lost(self) -> bool:
+        """Whether a fault, not the agent, ended it."""
+        return bool(self.fault)
+
+    @property
+    def context_ids(self) -> list[int]:
+        """All tokens so far."""
+        return self.prompt_ids + self.completion_ids
+
+    def add_completion(self, completion: Completion) -> None:
+        """Append an action as it was sampled."""
+        start = len(self.completion_ids)
+        self.completion_ids += completion.token_ids
+        self.logprobs += completion.logprobs
+        self.decisions += [int(free) for free in completion.free]
+        self.spans.append((start, len(self.completion_ids)))
+
+    def add_environment_text(self, token_ids: list[int]) -> None:
+        """Append what the environment wrote."""
+        self.completion_ids += token_ids
+        self.logprobs += [0.0] * len(token_ids)
+        self.decisions += [0] * len(token_ids)
+
+    def to_json(self, step: int) -> dict[str, Any]:
+        """One line of the trajectory files."""
+        return {
+            "env_id": self.play.env_id,
+            "step": step,
+            "arm": self.play.arm,
+            "seed": self.play.seed,
+            "episode_return": self.episode_return,
+            "terminated": self.terminated,
+            "truncated": self.truncated,
+            "lost": self.lost,
+            "fault": self.fault,
+            "turns": [
+                {"observation": t.observation, "action": t.action, "reward": t.reward}
+                for t in self.turns
+            ],
+        }
+
+
+@dataclass
+class RolloutCount:
+    """What a batch of plays cost.
+
+    Attributes:
+        steps: Environment steps, resets not counted.
+        sandbox_s: Wall seconds spent waiting for the sandbox.
+        faults: Lost plays by cause.
+    """
+
+    steps: int = 0
+    sandbox_s: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass
+class RunningEpisode:
+    """An episode in flight.
+
+    Attributes:
+        actions: Valid actions as the environment last listed them.
+        ended_turn: Whether the model closed its last turn with the end token.
+    """
+
+    trajectory: Trajectory
+    episode_id: str
+    observation: str
+    actions: tuple[str, ...]
+    ended_turn: bool = False
+
+
+class Policy:
+    """Chooses the next action of every running episode."""
+
+    async def start(self, episode: RunningEpisode, tools: list[dict[str, Any]]) -> None:
+        """Take in an episode's first observation."""
+
+    async def act(self, episodes: Sequence[RunningEpisode]) -> list[str]:
+        """One action an episode, in order."""
+        raise NotImplementedError
+
+    def observe(self, episode: RunningEpisode, observation: str) -> bool:
+        """Take in an observation; False if there is no room for another turn."""
+        return True
+
+
+class ModelPolicy(Policy):
+    """The model in the agent role; it keeps the tokens of what it plays."""
+
+    def __init__(
+        self,
+        generator: Generator,
+        chat: ChatFormat,
+        *,
+        max_action_tokens: int,
+        context_tokens: int,
+        temperature: float,
+        constrain_actions: bool,
+    ) -> None:
+        self._generator = generator
+        self._chat = chat
+        self._max_action_tokens = max_action_tokens
+        self._context_tokens = context_tokens
+        self._temperature = temperature
+        self._constrain_actions = constrain_actions
+
+    async def start(self, episode: RunningEpisode, tools: list[dict[str, Any]]) -> None:
+        episode.trajectory.prompt_ids = self._chat.first(episode.observation, tools)
+
+    async def act(self, episodes: Sequence[RunningEpisode]) -> list[str]:
+        requests = [
+            GenerationRequest(
+                prompt_ids=e.trajectory.context_ids,
+                max_new_tokens=self._max_action_tokens,
+                temperature=self._temperature,
+                grammar=Grammar(choices=e.actions)
+                if self._constrain_actions and e.actions
+                else None,
+                key=e.episode_id,
+            )
+            for e in episodes
+        ]
+        completions = await asyncio.to_thread(self._generator.generate, requests)
+        for episode, completion in zip(episodes, completions, strict=True):
+            episode.trajectory.add_completion(completion)
+            episode.ended_turn = completion.ended
+        return [self._chat.text(c.token_ids) for c in completions]
+
+    def observe(self, episode: RunningEpisode, observation: str) -> bool:
+        token_ids = self._chat.next(observation, ended=episode.ended_turn)
+        trajectory = episode.trajectory
+        used = len(trajectory.prompt_ids) + len(trajectory.completion_ids)
+        if used + len(token_ids) + self._max_action_tokens > self._context_tokens:
+            return False
+        trajectory.add_environment_text(token_ids)
+        return True
+
+
+async def play_all(
+    client: SandboxClient, policy: Policy, plays: Iterable[Play], *, max_concurrent: int
+) -> tuple[list[Trajectory], RolloutCount]:
+    """Play every episode to its end.
+
+    Args:
+        client: The sandbox.
+        policy: Who acts.
+        plays: What to play.
+        max_concurrent: Episodes in flight.
+
+    Returns:
+        One trajectory a play, in order, and what they cost.
+    """
+    count = RolloutCount()
+    trajectories = [Trajectory(play) for play in plays]
+    waiting = deque(trajectories)
+    running: list[RunningEpisode] = []
+    try:
+        while waiting or running:
+            batch = [waiting.popleft() for _ in range(_room(waiting, running, max_concurrent))]
+            if batch:
+                running += await _start(client, policy, batch, count)
+            running = await _turn(client, policy, running, count)
+    finally:
+        await client.close_episodes([e.episode_id for e in running])
+    return trajectories, count
+
+
+def first_observation(observation: str, play: Play) -> str:
+    """The first observation as the agent sees it: with the hint, in the hinted arm."""
+    if play.arm == HINTED and play.hint:
+        return f"{observation}\n\nHINT: {play.hint}"
+    return observation
+
+
+def void_lost_pairs(plain: Sequence[Trajectory], hinted: Sequence[Trajectory]) -> None:
+    """Mark a play lost whose partner is: neither may move the regret."""
+    for left, right in zip(plain, hinted, strict=True):
+        if left.lost != right.lost:
+            survivor = right if left.lost else left
+            survivor.fault = "PARTNER_LOST"
+            survivor.episode_return = None
+
+
+def _room(waiting: deque[Trajectory], running: list[RunningEpisode], limit: int) -> int:
+    return min(len(waiting), max(0, limit - len(running)))
+
+
+async def _start(
+    client: SandboxClient, policy: Policy, batch: list[Trajectory], count: RolloutCount
+) -> list[RunningEpisode]:
+    started_at = time.perf_counter()
+    episodes = await client.reset(
+        [
+            ResetItem(t.play.program_id, seed=t.play.seed, max_turns=t.play.max_turns)
+            for t in batch
+        ]
+    )
+    count.sandbox_s += time.perf_counter() - started_at
+    running = []
+    for trajectory, episode in zip(batch, episodes, strict=True):
+        if not episode.ok:
+            _lose(trajectory, episode, count)
+            continue
+        observation = first_observation(episode.observation, trajectory.play)
+        actions = listed_actions(episode) or trajectory.play.actions
+        started = RunningEpisode(trajectory, episode.episode_id, observation, actions)
+        await policy.start(started, episode.tools)
+        running.append(started)
+    return running
+
+
+async def _turn(
+    client: SandboxClient, policy: Policy, running: list[RunningEpisode], count: RolloutCount
+) -> list[RunningEpisode]:
+    if not running:
+        return running
+    actions = await policy.act(running)
+    started_at = time.perf_counter()
+    results = await client.step(
+        [
+            StepItem(e.episode_id, len(e.trajectory.turns), action)
+            for e, action in zip(running, actions, strict=True)
+        ]
+    )
+    count.sandbox_s += time.perf_counter() - started_at
+    count.steps += len(running)
+    still, ended = [], []
+    for episode, action, result in zip(running, actions, results, strict=True):
+        goes_on = _take_in(policy, episode, action, result, count)
+        (still if goes_on else ended).append(episode)
+    if ended:
+        await client.close_episodes([e.episode_id for e in ended])
+    return still
+
+
+def _take_in(
+    policy: Policy,
+    episode: RunningEpisode,
+    action: str,
+    result: StepResult,
+    count: RolloutCount,
+) -> bool:
+    trajectory = episode.trajectory
+    reward = result.reward if result.ok else None
+    trajectory.turns.append(Turn(episode.observation, action, reward))
+    if reward is None:
+        _lose(trajectory, result, count)
+        return False
+    episode.observation = result.observation
+    trajectory.terminated = result.terminated
+    trajectory.truncated = not result.terminated and (
+        result.truncated
+        or len(trajectory.turns) >= trajectory.play.max_turns
+        or not policy.observe(episode, result.observation)
+    )
+    if trajectory.terminated or trajectory.truncated:
+        trajectory.episode_return = episode_return(reward, terminated=trajectory.terminated)
+        return False
+    episode.actions = listed_actions(result) or episode.actions
+    return True
+
+
+def _lose(trajectory: Trajectory, what: Episode | StepResult, count: RolloutCount) -> None:
+    trajectory.fault = what.outcome.name if what.outcome else type(what.error).__name__
+    count.faults[trajectory.fault] += 1
+
+
+def listed_actions(what: Episode | StepResult) -> tuple[str, ...]:
+    """Valid actions that an environment lists in `info["actions"]`; empty if it lists none."""
+    if b'"actions"' not in what.info_json:
+        return ()
+    actions = what.info.get("actions")
+    if isinstance(actions, list) and all(isinstance(a, str) and a for a in actions):
+        return tuple(actions)
+    return ()

@@ -1,0 +1,279 @@
+"""A whole run: weights, evaluation before, self-play, evaluation after, summary."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch.utils.tensorboard import SummaryWriter
+from transformers import PrinterCallback, TrainerCallback
+from transformers.utils import logging as transformers_logging
+
+from trainer.chat import ChatFormat
+from trainer.config import Config
+from trainer.designing import DesignRound
+from trainer.endpoint import EndpointDesigner
+from trainer.evaluation import EvaluationSuite, RandomPolicy
+from trainer.generation import TransformersGenerator
+from trainer.grpo import Row, SelfPlayGRPOTrainer, grpo_arguments
+from trainer.models import load_model
+from trainer.protocols import Designer, EvaluationItem, SandboxClient
+from trainer.rollouts import ModelPolicy
+from trainer.runfolder import STATE_FILE, RunFolder, checkpoint_step
+from trainer.selfplay import SelfPlay, set_seeds, update_threads
+from trainer.summary import summarize, summary_table
+
+UPDATE_METRICS = {"loss": "update/loss", "entropy": "update/entropy", "grad_norm": "update/grad_norm"}
+
+
+async def run(
+    config: Config,
+    client: SandboxClient,
+    designer: Designer,
+    evaluation_items: Sequence[EvaluationItem],
+    *,
+    resume: bool = False,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """Train by self-play from start, or from the last checkpoint, to the end.
+
+    Args:
+        config: As resolved and validated.
+        client: Connected sandbox client.
+        designer: Writes, validates and remembers environments. One with a method
+            `rewind(step)` is told to forget what it recorded past a checkpoint.
+        evaluation_items: Environments held out from training; may be empty.
+        resume: Go on with a run that is already in the folder.
+        console: For the progress bar and the table; None for silence.
+
+    Returns:
+        The summary, as in `summary.json`.
+
+    Raises:
+        RunExistsError: If the folder holds a run and `resume` is off.
+        ModelSourceError: If the weights cannot be had.
+        EvaluationError: If a held-out environment does not load.
+    """
+    started = time.time()
+    console = console or Console(quiet=True)
+    folder = RunFolder(config.folder)
+    checkpoint = folder.begin(config.to_dict(), resume=resume)
+    set_seeds(config.run.seed)
+    transformers_logging.disable_progress_bar()  # one bar, ours
+    model, tokenizer = load_model(
+        config.model, context_tokens=config.generation.context_tokens, seed=config.run.seed
+    )
+    generator = TransformersGenerator(
+        model, tokenizer, max_rows=config.play.max_concurrent, threads=config.generation.threads
+    )
+    suite = await EvaluationSuite.register(
+        client, evaluation_items, config.evaluation, config.play
+    )
+    session = _Session(config, client, designer, model, tokenizer, generator, folder)
+    if checkpoint is None:
+        await session.evaluate(suite, "before", console)
+    _rewind(designer, checkpoint_step(checkpoint) if checkpoint else 0)
+    await session.train(checkpoint, console)
+    await session.evaluate(suite, "after", console)
+    await session.evaluate_references(suite, console)
+    await session.aclose()
+    summary = summarize(folder, wall_s=time.time() - started)
+    folder.write_json("summary.json", summary)
+    console.print(summary_table(summary))
+    return summary
+
+
+class _Session:
+    """The parts of a run that hang together, once they are made."""
+
+    def __init__(
+        self,
+        config: Config,
+        client: SandboxClient,
+        designer: Designer,
+        model: Any,
+        tokenizer: Any,
+        generator: TransformersGenerator,
+        folder: RunFolder,
+    ) -> None:
+        self._config = config
+        self._model = model
+        self._tokenizer = tokenizer
+        self._generator = generator
+        self._folder = folder
+        self._endpoint = (
+            EndpointDesigner(config.design, temperature=config.generation.temperature)
+            if config.design.endpoint
+            else None
+        )
+        design_round = DesignRound(
+            designer,
+            generator,
+            ChatFormat(tokenizer),
+            config.design,
+            temperature=config.generation.temperature,
+            context_tokens=config.generation.context_tokens,
+            endpoint=self._endpoint,
+        )
+        self.selfplay = SelfPlay(
+            config,
+            client,
+            designer,
+            design_round,
+            generator,
+            self._policy(config.generation.temperature),
+            folder,
+        )
+
+    def _policy(self, temperature: float) -> ModelPolicy:
+        return ModelPolicy(
+            self._generator,
+            ChatFormat(self._tokenizer, self._config.play.system_prompt),
+            max_action_tokens=self._config.play.max_action_tokens,
+            context_tokens=self._config.generation.context_tokens,
+            temperature=temperature,
+            constrain_actions=self._config.play.constrain_actions,
+        )
+
+    async def aclose(self) -> None:
+        if self._endpoint is not None:
+            await self._endpoint.aclose()
+
+    async def evaluate(self, suite: EvaluationSuite, name: str, console: Console) -> None:
+        """Measure the weights as they are, and write it down at once."""
+        if not suite.plays:
+            return
+        self._generator.begin(self._config.evaluation.seed)
+        with console.status(f"evaluating {name} training: {len(suite.plays)} episodes"):
+            result = await suite.measure(self._policy(self._config.evaluation.temperature))
+        self._save_evaluation(suite, name, result)
+
+    async def evaluate_references(self, suite: EvaluationSuite, console: Console) -> None:
+        """Measure what no training can change: random valid actions, and the oracle."""
+        if not suite.plays:
+            return
+        with console.status("evaluating the random policy and the oracle"):
+            policy = RandomPolicy(self._config.evaluation.seed)
+            self._save_evaluation(suite, "random", await suite.measure(policy))
+            self._save_evaluation(suite, "oracle", await suite.measure_oracle())
+
+    def _save_evaluation(self, suite: EvaluationSuite, name: str, result: dict[str, Any]) -> None:
+        evaluation = self._folder.read_json("eval.json") or {"policies": {}}
+        evaluation["protocol"] = suite.protocol()
+        evaluation["policies"][name] = result
+        self._folder.write_json("eval.json", evaluation)
+
+    async def train(self, checkpoint: Path | None, console: Console) -> None:
+        """Run TRL's loop in a thread, playing on this event loop."""
+        config, loop = self._config, asyncio.get_running_loop()
+        if checkpoint is not None:
+            await self.selfplay.restore(json.loads((checkpoint / STATE_FILE).read_text()))
+
+        def collect(step: int) -> list[Row]:
+            rows = asyncio.run_coroutine_threadsafe(self.selfplay.collect(step), loop).result()
+            recorder.begin_update()
+            return rows
+
+        with contextlib.ExitStack() as stack:
+            done = checkpoint_step(checkpoint) if checkpoint else 0
+            progress = stack.enter_context(_progress(console))
+            task = progress.add_task("training", total=config.run.steps, completed=done)
+            writer = stack.enter_context(
+                contextlib.closing(
+                    SummaryWriter(str(self._folder.tensorboard_path), purge_step=done + 1)
+                )
+            )
+
+            def report(row: dict[str, Any]) -> None:
+                for key, value in row.items():
+                    if isinstance(value, int | float):
+                        writer.add_scalar(key, value, row["step"])
+                text = f"return {row['agent/mean_return']:+.2f}"
+                progress.update(task, completed=row["step"], description=text)
+
+            recorder = _Recorder(config, self.selfplay, self._folder, report)
+            trainer = SelfPlayGRPOTrainer(
+                self._model,
+                self._tokenizer,
+                grpo_arguments(config, self._folder.checkpoints_path),
+                collect=collect,
+                staleness_cap=config.update.staleness_cap,
+                callbacks=[recorder],
+            )
+            recorder.trainer = trainer
+            trainer.remove_callback(PrinterCallback)
+
+            def work() -> None:
+                torch.set_num_threads(update_threads(config))
+                trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+
+            await asyncio.to_thread(work)
+
+
+class _Recorder(TrainerCallback):
+    """Finishes a step's metrics when its last update is done, and commits checkpoints."""
+
+    def __init__(
+        self,
+        config: Config,
+        selfplay: SelfPlay,
+        folder: RunFolder,
+        report: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.trainer: SelfPlayGRPOTrainer | None = None
+        self._config = config
+        self._selfplay = selfplay
+        self._folder = folder
+        self._report = report
+        self._update_started = 0.0
+
+    def begin_update(self) -> None:
+        """Called when a step's rows are ready."""
+        self._update_started = time.perf_counter()
+        assert self.trainer is not None
+        self.trainer.update_metrics.clear()
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step % self._config.update.inner_iterations or "loss" not in kwargs["logs"]:
+            return
+        assert self.trainer is not None
+        row = self._selfplay.row
+        row["time/update_s"] = time.perf_counter() - self._update_started
+        for name, key in UPDATE_METRICS.items():
+            values = [m[name] for m in self.trainer.update_metrics if m.get(name) is not None]
+            row[key] = sum(values) / len(values) if values else None
+        self._folder.append_metrics(row)
+        self._report(row)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._folder.commit_checkpoint(
+            Path(args.output_dir) / f"checkpoint-{state.global_step}",
+            state.global_step // self._config.update.inner_iterations,
+            self._selfplay.state(),
+            keep=self._config.run.keep_checkpoints,
+        )
+
+
+def _rewind(designer: Designer, step: int) -> None:
+    rewind = getattr(designer, "rewind", None)
+    if rewind is not None:
+        rewind(step)
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("step"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TextColumn("{task.description}"),
+        TimeRemainingColumn(),
+        console=console,
+    )

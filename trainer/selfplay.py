@@ -1,0 +1,354 @@
+"""The loop: design, validate, hint, play both arms, reward, update, remember.
+
+TRL's trainer owns the loop over updates and runs in a thread; for each step it asks
+`SelfPlay.collect` for rows, which plays on the event loop that owns the sandbox client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainer.advantages import (
+    designer_advantages,
+    designer_scale,
+    group_advantages,
+    turn_advantages,
+    turn_rewards,
+)
+from trainer.config import Config, horizon
+from trainer.designing import DesignRound
+from trainer.environments import ActiveEnvironment
+from trainer.evaluation import WIN_RETURN
+from trainer.generation import Generator
+from trainer.grpo import AGENT, DESIGNER, Row
+from trainer.protocols import Designer, SandboxClient
+from trainer.rewards import designer_reward, learnable
+from trainer.rollouts import (
+    HINTED,
+    PLAIN,
+    ModelPolicy,
+    Play,
+    RolloutCount,
+    Trajectory,
+    play_all,
+    void_lost_pairs,
+)
+from trainer.runfolder import RunFolder
+from trainer.statistics import mean, std
+
+SKILL_AVERAGE_DECAY = 0.9
+TRAINING_SEEDS = 1_000_000
+
+
+class SelfPlay:
+    """Produces the rows of each training step, and records what happened in it."""
+
+    def __init__(
+        self,
+        config: Config,
+        client: SandboxClient,
+        designer: Designer,
+        design_round: DesignRound,
+        generator: Generator,
+        policy: ModelPolicy,
+        folder: RunFolder,
+    ) -> None:
+        self._config = config
+        self._client = client
+        self._designer = designer
+        self._design_round = design_round
+        self._generator = generator
+        self._policy = policy
+        self._folder = folder
+        self._environments: list[ActiveEnvironment] = []
+        self._skill_averages: dict[str, float] = {}
+        self.row: dict[str, Any] = {}
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must hold beside the weights."""
+        return {
+            "environments": [e.to_json() for e in self._environments],
+            "skill_averages": self._skill_averages,
+        }
+
+    async def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint; the server may be another one, so programs register again."""
+        self._environments = [ActiveEnvironment.from_json(v) for v in state["environments"]]
+        self._skill_averages = state["skill_averages"]
+        for environment in self._environments:
+            program = await self._client.register_program(environment.source)
+            environment.program_id = program.program_id
+
+    async def collect(self, step: int) -> list[Row]:
+        """Play one training step.
+
+        Args:
+            step: From 0.
+        """
+        replay = step % self._config.design.replay_steps
+        stage, max_turns = horizon(self._config.play, step)
+        self.row = {"step": step + 1, "time_s": time.time(), "stage": stage}
+        self._generator.begin(_mixed_seed(self._config.run.seed, step))
+        self._generator.count.tokens, self._generator.count.seconds = 0, 0.0
+        started = time.perf_counter()
+        if replay == 0 or not self._environments:
+            await self._design(step)
+        self.row["time/design_s"] = time.perf_counter() - started
+        started = time.perf_counter()
+        new = [e for e in self._environments if e.created_step == step + 1]
+        plain, hinted, count = await self._play(step, new, max_turns)
+        self._measure(step, plain, hinted)
+        agent_rows = self._agent_rows(plain)
+        rows = list(agent_rows)
+        if replay == self._config.design.replay_steps - 1 and self._environments:
+            rows += self._reward_designer(step, len(agent_rows))
+        self._record_play(step, plain, hinted, count)
+        self.row["time/play_s"] = time.perf_counter() - started
+        return rows
+
+    async def _design(self, step: int) -> None:
+        outcome = await self._design_round.run(step + 1)
+        self.row.update({f"gates/{reason}": n for reason, n in outcome.gates.items()})
+        self.row["designer/valid_share"] = outcome.gates["OK"] / max(1, outcome.drafts)
+        if outcome.environments:
+            self._environments = outcome.environments
+        else:  # the old ones serve another cycle, with their designers already rewarded
+            for environment in self._environments:
+                environment.sample, environment.returns = None, []
+
+    async def _play(
+        self, step: int, new: Sequence[ActiveEnvironment], max_turns: int
+    ) -> tuple[dict[str, list[Trajectory]], dict[str, list[Trajectory]], RolloutCount]:
+        plays: list[Play] = []
+        for environment in self._environments:
+            # Seeded by text, so that neither the order nor the number of environments counts.
+            rng = random.Random(f"{self._config.run.seed}/{step}/{environment.env_id}")
+            seeds = rng.sample(range(TRAINING_SEEDS), self._config.play.group_size)
+            arms = (PLAIN, HINTED) if environment in new else (PLAIN,)
+            plays += [
+                Play(
+                    env_id=environment.env_id,
+                    program_id=environment.program_id,
+                    seed=seed,
+                    arm=arm,
+                    hint=environment.hint,
+                    max_turns=min(max_turns, environment.max_turns or max_turns),
+                )
+                for arm in arms
+                for seed in seeds
+            ]
+        trajectories, count = await play_all(
+            self._client, self._policy, plays, max_concurrent=self._config.play.max_concurrent
+        )
+        plain: dict[str, list[Trajectory]] = {e.env_id: [] for e in self._environments}
+        hinted: dict[str, list[Trajectory]] = {e.env_id: [] for e in new}
+        for trajectory in trajectories:
+            arm = hinted if trajectory.play.arm == HINTED else plain
+            arm[trajectory.play.env_id].append(trajectory)
+        for env_id, plays_with_hint in hinted.items():
+            void_lost_pairs(plain[env_id], plays_with_hint)
+        return plain, hinted, count
+
+    def _measure(
+        self,
+        step: int,
+        plain: dict[str, list[Trajectory]],
+        hinted: dict[str, list[Trajectory]],
+    ) -> None:
+        for environment in self._environments:
+            plays = plain[environment.env_id]
+            environment.add_plain(plays)
+            if environment.env_id in hinted:
+                environment.measure_regret(plays, hinted[environment.env_id])
+            both = plays + hinted.get(environment.env_id, [])
+            self._designer.record_plays(
+                environment.env_id, step + 1, [_archive_play(t) for t in both]
+            )
+            if environment.env_id in hinted:
+                self._record_measurement(environment, step, None)
+
+    def _record_measurement(
+        self, environment: ActiveEnvironment, step: int, reward: float | None
+    ) -> None:
+        self._designer.record_measurement(
+            environment.env_id,
+            step + 1,
+            win_plain=environment.mean_return,
+            win_hinted=environment.return_hinted,
+            regret=environment.regret,
+            regret_se=environment.regret_se,
+            regime=environment.regime,
+            designer_reward=reward,
+        )
+
+    def _agent_rows(self, plain: dict[str, list[Trajectory]]) -> list[Row]:
+        rows: list[Row] = []
+        still = 0
+        for plays in plain.values():
+            per_turn = self._turn_advantages(plays)
+            if not any(a for turns in per_turn for a in turns):
+                still += 1
+                continue
+            rows += [
+                _agent_row(play, turns)
+                for play, turns in zip(plays, per_turn, strict=True)
+                if not play.lost and any(play.decisions)
+            ]
+        self.row["groups/no_variance_share"] = still / len(plain) if plain else math.nan
+        return rows
+
+    def _turn_advantages(self, plays: Sequence[Trajectory]) -> list[list[float]]:
+        update = self._config.update
+        if update.agent_advantage == "group":
+            advantages = group_advantages([p.episode_return for p in plays])
+            return [[a] * len(p.spans) for a, p in zip(advantages, plays, strict=True)]
+        rewards = [
+            None
+            if p.episode_return is None
+            else turn_rewards(
+                [t.reward or 0.0 for t in p.turns],
+                p.episode_return,
+                keep_steps=update.step_rewards,
+            )
+            for p in plays
+        ]
+        return turn_advantages(rewards, gamma=update.gamma, std_floor=update.std_floor)
+
+    def _reward_designer(self, step: int, agent_rows: int) -> list[Row]:
+        design = self._config.design
+        written = [e for e in self._environments if e.pairs and e.returns]
+        rewards = []
+        for environment in written:
+            average = self._skill_averages.get(environment.skill, 0.0)
+            reward = designer_reward(
+                design.reward, environment.measure(average), hinted_floor=design.hinted_floor
+            )
+            rewards.append(reward)
+            self._record_measurement(environment, step, reward)
+        for environment in written:
+            average = self._skill_averages.get(environment.skill, environment.mean_return)
+            self._skill_averages[environment.skill] = (
+                SKILL_AVERAGE_DECAY * average
+                + (1 - SKILL_AVERAGE_DECAY) * environment.mean_return
+            )
+        if not written:
+            return []
+        regrets = [e.regret for e in written]
+        self.row.update(
+            {
+                "designer/mean_reward": mean(rewards),
+                "designer/reward_std": std(rewards),
+                "designer/reward_n": len(rewards),
+                "designer/rewards": rewards,
+                "designer/learnable_share": mean([learnable(e.mean_return) for e in written]),
+                "designer/learnable_n": sum(learnable(e.mean_return) for e in written),
+                "designer/families": dict(Counter(e.family for e in written)),
+                "designer/regimes": dict(Counter(e.regime for e in written)),
+                "regret/mean": mean(regrets),
+                "regret/se": std(regrets) / math.sqrt(len(regrets)),
+            }
+        )
+        if not design.train or design.endpoint:
+            return []
+        scale = designer_scale(
+            agent_rows, len(written), design.replay_steps, cap=design.advantage_scale_cap
+        )
+        advantages = designer_advantages(rewards, [e.skill for e in written], scale)
+        return [
+            _designer_row(environment, advantage, stale=design.replay_steps > 1)
+            for environment, advantage in zip(written, advantages, strict=True)
+            if environment.sample is not None and advantage
+        ]
+
+    def _record_play(
+        self,
+        step: int,
+        plain: dict[str, list[Trajectory]],
+        hinted: dict[str, list[Trajectory]],
+        count: RolloutCount,
+    ) -> None:
+        played = [t for plays in plain.values() for t in plays]
+        returns = [t.episode_return for t in played if t.episode_return is not None]
+        generated = self._generator.count
+        self.row.update(
+            {
+                "agent/mean_return": mean(returns),
+                "agent/return_std": std(returns),
+                "agent/return_n": len(returns),
+                "agent/win_rate": mean([r >= WIN_RETURN for r in returns]),
+                "sandbox/steps_per_s": count.steps / max(count.sandbox_s, 1e-9),
+                "sandbox/lost_plays": sum(count.faults.values()),
+                "generation/tokens_per_s": generated.tokens / max(generated.seconds, 1e-9),
+                **{f"sandbox/kills/{fault}": n for fault, n in count.faults.items()},
+            }
+        )
+        both = [t for plays in hinted.values() for t in plays]
+        if both:
+            self.row["agent/mean_return_hinted"] = mean(
+                [t.episode_return for t in both if t.episode_return is not None]
+            )
+        self._folder.write_trajectories(step + 1, (t.to_json(step + 1) for t in played + both))
+
+
+def update_threads(config: Config) -> int:
+    """Torch threads for the update, when the sandbox server has nothing to do."""
+    return config.update.threads or len(os.sched_getaffinity(0))
+
+
+def set_seeds(seed: int) -> None:
+    """Seed the global generators, for whatever in the libraries uses them."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def _mixed_seed(seed: int, step: int) -> int:
+    return random.Random(f"{seed}/{step}/sampling").getrandbits(62)
+
+
+def _archive_play(trajectory: Trajectory) -> dict[str, Any]:
+    return {
+        "arm": trajectory.play.arm,
+        "seed": trajectory.play.seed,
+        "episode_return": trajectory.episode_return,
+        "terminated": trajectory.terminated,
+        "truncated": trajectory.truncated,
+        "turns": len(trajectory.turns),
+    }
+
+
+def _agent_row(trajectory: Trajectory, turn_advantages: Sequence[float]) -> Row:
+    advantages = [0.0] * len(trajectory.completion_ids)
+    for (start, end), advantage in zip(trajectory.spans, turn_advantages, strict=True):
+        advantages[start:end] = [advantage] * (end - start)
+    return Row(
+        role=AGENT,
+        prompt_ids=trajectory.prompt_ids,
+        completion_ids=trajectory.completion_ids,
+        mask=trajectory.decisions,
+        advantages=advantages,
+        logprobs=trajectory.logprobs,
+    )
+
+
+def _designer_row(environment: ActiveEnvironment, advantage: float, *, stale: bool) -> Row:
+    sample = environment.sample
+    assert sample is not None
+    return Row(
+        role=DESIGNER,
+        prompt_ids=sample.prompt_ids,
+        completion_ids=sample.completion_ids,
+        mask=sample.decisions,
+        advantages=[advantage] * len(sample.completion_ids),
+        logprobs=sample.logprobs,
+        stale=stale,
+    )

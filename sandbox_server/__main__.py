@@ -1,0 +1,130 @@
+"""Runs one server in the foreground: `python -m sandbox_server --address ...`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+
+from sandbox_server import runtime
+from sandbox_server.backends import BACKENDS, BackendError
+from sandbox_server.config import ServerConfig
+from sandbox_server.engine import Engine
+from sandbox_server.service import Server
+
+_log = logging.getLogger("sandbox_server")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the server's options; `spadework serve` shares them."""
+    defaults = ServerConfig()
+    parser.add_argument(
+        "--address",
+        default=defaults.address,
+        help="host:port (port 0: any free one) or unix:/path; default %(default)s",
+    )
+    parser.add_argument(
+        "--backend",
+        choices=sorted(BACKENDS),
+        default=defaults.backend,
+        help="nsjail, or process, which isolates nothing; default %(default)s",
+    )
+    parser.add_argument(
+        "--runtime",
+        action="append",
+        dest="runtimes",
+        metavar="NAME",
+        help="runtime to offer, built at first use; may be given several times; default stdlib",
+    )
+    parser.add_argument(
+        "--max-episodes",
+        type=int,
+        default=defaults.max_episodes,
+        help="live episodes at most; default %(default)s",
+    )
+    parser.add_argument(
+        "--exit-with-stdin",
+        action="store_true",
+        help="exit when standard input closes: the server then never outlives who started it",
+    )
+    parser.add_argument("--log-level", default="INFO", help="default %(default)s")
+
+
+def config_from(arguments: argparse.Namespace) -> ServerConfig:
+    return ServerConfig(
+        address=arguments.address,
+        backend=arguments.backend,
+        runtimes=tuple(arguments.runtimes or ["stdlib"]),
+        max_episodes=arguments.max_episodes,
+    )
+
+
+def _raise_open_files(max_episodes: int) -> None:
+    """Each episode costs a descriptor or two here."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = 2 * max_episodes + 256
+    if soft < needed:
+        most = hard if hard != resource.RLIM_INFINITY else needed
+        if os.geteuid() == 0:
+            most = max(most, needed)
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(needed, most), most))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < needed:
+        raise BackendError(
+            f"{max_episodes} episodes need {needed} open files, and the limit is {soft}: raise it "
+            f"(ulimit -n {needed}), or serve fewer (--max-episodes {(soft - 256) // 2})"
+        )
+
+
+async def serve(config: ServerConfig, *, exit_with_stdin: bool = False) -> None:
+    """Serve until SIGTERM, SIGINT or, if asked, the end of standard input.
+
+    Prints one line of JSON with the address when it is ready.
+
+    Raises:
+        BackendError, RuntimeBuildError: If it cannot serve as asked.
+    """
+    _raise_open_files(config.max_episodes)
+    if config.backend == "process":
+        _log.warning("backend `process` isolates nothing: do not run code you do not trust")
+    runtimes = {name: runtime.ensure(name) for name in config.runtimes}
+    server = Server(Engine(config, runtimes))
+    address = await server.start()
+    print(json.dumps({"address": address}), flush=True)
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    if exit_with_stdin:
+        loop.add_reader(0, lambda: None if os.read(0, 4096) else stopped.set())
+    await stopped.wait()
+    if exit_with_stdin:
+        loop.remove_reader(0)
+    await server.stop()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="sandbox_server", description=__doc__)
+    add_arguments(parser)
+    arguments = parser.parse_args()
+    logging.basicConfig(
+        level=arguments.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    try:
+        asyncio.run(serve(config_from(arguments), exit_with_stdin=arguments.exit_with_stdin))
+    except (BackendError, runtime.RuntimeBuildError) as error:
+        print(f"sandbox_server: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

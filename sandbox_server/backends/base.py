@@ -1,0 +1,140 @@
+"""What a backend is: it starts a zygote somewhere and hands over its control socket."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox_server.runtime import Runtime
+
+_END_TIMEOUT_S = 3.0
+
+
+class BackendError(Exception):
+    """A jail could not be started; the message says what is missing and what to do."""
+
+
+@dataclass
+class JailProcess:
+    """A started zygote.
+
+    Attributes:
+        process: The process to wait for; the jail ends when it does.
+        control: The supervisor's end of the zygote's control socket.
+        users: User ids, as the jail sees them, that episodes may get one each; empty
+            where ids cannot be mapped and all episodes share the zygote's.
+        config: A file to remove once the zygote is ready.
+    """
+
+    process: subprocess.Popen[bytes]
+    control: socket.socket
+    users: range
+    config: Path | None = None
+
+    def started(self) -> None:
+        """Tidy up what only the start needed."""
+        if self.config is not None:
+            self.config.unlink(missing_ok=True)
+
+    def kill(self) -> None:
+        """End the jail and all that is in it, and wait for it.
+
+        Closing the control socket ends the zygote, and the kernel with it everything in
+        its pid namespace; nsjail, left alive, then removes its cgroups.
+        """
+        self.started()
+        self.control.close()
+        try:
+            self.process.wait(timeout=_END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+class Backend(abc.ABC):
+    """A way to start zygotes.
+
+    Attributes:
+        name: As asked for on the command line.
+    """
+
+    name: str
+
+    @abc.abstractmethod
+    def isolation(self) -> dict[str, str]:
+        """Protections in force, by name, with what enforces each."""
+
+    @abc.abstractmethod
+    def start(self, runtime: Runtime, hash_seed: int) -> JailProcess:
+        """Start a zygote.
+
+        Args:
+            runtime: What its episodes see.
+            hash_seed: PYTHONHASHSEED of the zygote and all its episodes.
+
+        Raises:
+            BackendError: If a protection this backend promises is not to be had.
+        """
+
+
+def control_pair() -> tuple[socket.socket, socket.socket]:
+    """A control socket: the supervisor's end, non-blocking, and the zygote's.
+
+    The supervisor's end takes credentials along, which say which host process wrote.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    return ours, theirs
+
+
+def environment(runtime: Runtime, hash_seed: int) -> dict[str, str]:
+    """The whole environment of a zygote: nothing of the server's own gets in."""
+    return {
+        "PYTHONHASHSEED": str(hash_seed),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUTF8": "1",
+        "PYTHONSAFEPATH": "1",
+        "HOME": "/tmp",
+        "TMPDIR": "/tmp",
+        "PATH": "/nowhere",
+        # One thread each: a thread pool per episode would be thousands of threads.
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+    }
+
+
+def spawn(
+    command: Sequence[str], control: socket.socket, variables: dict[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start `command` in a session of its own, with the zygote's end of the control socket.
+
+    The descriptor keeps its number, which the command's arguments name.
+    """
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        pass_fds=(control.fileno(),),
+        start_new_session=True,
+        env=variables,
+    )
+
+
+def zygote_arguments(mode: str, control: socket.socket, runtime: Runtime) -> list[str]:
+    """Arguments of the interpreter that becomes the zygote.
+
+    Args:
+        mode: "isolated", or "bare" where there is no jail around it.
+    """
+    fd = str(control.fileno())
+    return ["-s", "-m", "worker.zygote", mode, fd, "spadework_env", *runtime.warm_modules]

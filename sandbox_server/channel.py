@@ -1,0 +1,401 @@
+"""The supervisor's end of one episode process: requests out, hostile replies in, its end.
+
+A channel answers each request exactly once: with a `frames.Reply`, with a `Failure` that
+says what became of the process, or with `Lost` when the fault is not the program's.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from sandbox_api.v1 import sandbox_pb2 as pb
+
+from sandbox_server.poller import Poller
+from sandbox_server.worker import frames
+
+_FRAGMENT = frames.MAX_FRAGMENT_BYTES + 1
+# How long a process may outlive its own end of the socket.
+_EOF_GRACE_S = 0.2
+_PHASE_OF_OP = {
+    frames.LOAD: pb.PHASE_LOAD,
+    frames.RESET: pb.PHASE_RESET,
+    frames.STEP: pb.PHASE_STEP,
+    frames.VERIFY: pb.PHASE_VERIFY,
+    frames.SOLUTION: pb.PHASE_SOLUTION,
+}
+
+
+class Failure(NamedTuple):
+    """How a program's process failed a request."""
+
+    outcome: int
+    diagnostic: pb.Diagnostic
+
+
+class Lost(NamedTuple):
+    """The process is gone through no fault of its program."""
+
+    why: str
+
+
+Answer = frames.Reply | Failure | Lost
+
+
+class ProcessEnd(NamedTuple):
+    """What the parent of a process learned at its end.
+
+    Attributes:
+        status: As of wait(2); None when nobody could wait for it.
+    """
+
+    status: int | None
+    cpu_s: float
+
+
+class Owner(Protocol):
+    """What a channel needs from the jail that holds its process."""
+
+    def kill(self, channel: Channel) -> None: ...
+
+
+class _Pending(NamedTuple):
+    request_id: int
+    op: int
+    callback: Callable[[Answer], None]
+
+
+class Channel:
+    """One episode process, seen from the supervisor.
+
+    Attributes:
+        key: The jail's number for the process.
+        user: User id that the process holds, as its jail sees it; 0 when it has none.
+        locked_down: Whether the process has said that its protections are in force.
+        on_greeting: Called once when it has, or has said why not.
+        ended: Whether the process is known to be gone.
+    """
+
+    __slots__ = (
+        "_cause",
+        "_inbox",
+        "_inbox_bytes",
+        "_max_message_bytes",
+        "_next_id",
+        "_on_end",
+        "_outbox",
+        "_owner",
+        "_pending",
+        "_poller",
+        "_socket",
+        "_time",
+        "closing",
+        "cpu_limit_s",
+        "ended",
+        "family",
+        "key",
+        "kill_timeout_s",
+        "lockdown_error",
+        "locked_down",
+        "on_greeting",
+        "pidfd",
+        "user",
+    )
+
+    def __init__(
+        self,
+        poller: Poller,
+        time: Callable[[], float],
+        owner: Owner,
+        sock: socket.socket,
+        limits: pb.Limits,
+        *,
+        kill_timeout_s: float,
+        on_end: Callable[[Channel], None],
+    ) -> None:
+        self._poller = poller
+        self._time = time
+        self._owner = owner
+        self._socket = sock
+        self._on_end = on_end
+        self._max_message_bytes = (
+            frames.REPLY_HEADER_BYTES
+            + limits.max_observation_bytes
+            + limits.max_info_bytes
+            + frames.MAX_EXTRA_BYTES
+        )
+        self._pending: deque[_Pending] = deque()
+        self._outbox: deque[bytes] = deque()
+        self._inbox: list[bytes] = []
+        self._inbox_bytes = 0
+        self._next_id = 0
+        self._cause: Failure | Lost | None = None
+        self.cpu_limit_s = limits.cpu_time_s
+        self.kill_timeout_s = kill_timeout_s
+        self.key = 0
+        self.user = 0
+        self.family: Any = None
+        self.pidfd = -1
+        self.locked_down = False
+        self.lockdown_error = ""
+        self.on_greeting: Callable[[], None] | None = None
+        self.closing = False
+        self.ended = False
+        sock.setblocking(False)
+        poller.add(sock.fileno(), self._on_event)
+
+    # -- requests ----------------------------------------------------------------------
+
+    def request(
+        self, op: int, body: bytes, timeout_s: float, callback: Callable[[Answer], None]
+    ) -> None:
+        """Send one request; `callback` gets its answer, once, from the event loop."""
+        if self.ended or self.closing or self._cause is not None:
+            callback(self._cause or Lost("the episode was closed"))
+            return
+        self._next_id += 1
+        request_id = self._next_id
+        self._pending.append(_Pending(request_id, op, callback))
+        message = frames.pack_request(op, request_id, body)
+        if len(message) <= frames.MAX_FRAGMENT_BYTES and not self._outbox:
+            try:
+                self._socket.send(frames.LAST + message)
+            except BlockingIOError:
+                self._outbox.append(frames.LAST + message)
+                self._poller.want_write(self._socket.fileno(), True)
+            except OSError:
+                # The process is gone; its end, which is on the way, answers.
+                self._note_eof()
+        else:
+            self._outbox.extend(frames.fragments(message))
+            self._flush()
+        self._poller.call_at(self._time() + timeout_s, self._on_deadline, request_id)
+
+    def send_descriptor(self, descriptor: int) -> None:
+        """Pass a descriptor, after the request that announced it."""
+        socket.send_fds(self._socket, [b"\x00"], [descriptor])
+
+    def close(self) -> None:
+        """End the process, whatever it is doing; requests in work are answered `Lost`."""
+        if not self.closing and not self.ended:
+            self.closing = True
+            if self._cause is None:
+                self._cause = Lost("the episode was closed")
+            self._kill()
+
+    # -- events ------------------------------------------------------------------------
+
+    def _on_event(self, events: int) -> None:
+        if events & select.EPOLLOUT:
+            self._flush()
+        if events & ~select.EPOLLOUT:
+            self._receive()
+
+    def _receive(self) -> None:
+        """Read what is there, one datagram at a time; stop at the first violation."""
+        while self._cause is None:
+            try:
+                datagram = self._socket.recv(_FRAGMENT)
+            except BlockingIOError:
+                return
+            except OSError:
+                datagram = b""
+            if not datagram:
+                self._note_eof()
+                return
+            if not self.locked_down:
+                self._greet(datagram)
+            elif datagram[0] == 0 and not self._inbox:
+                self._take(datagram[1:])
+                # One request, one answer: looking for a second now would cost a system
+                # call a step. If there is one, epoll says so.
+                return
+            else:
+                self._collect(datagram)
+
+    def _greet(self, datagram: bytes) -> None:
+        """The first datagram is from before the process saw its program: it is trusted."""
+        if datagram == frames.LOCKED_DOWN:
+            self.locked_down = True
+        else:
+            self.lockdown_error = datagram.decode("utf-8", "replace")
+            self._cause = Lost("a protection could not be put in force; see the server's log")
+        if self.on_greeting is not None:
+            self.on_greeting()
+            self.on_greeting = None
+
+    def _collect(self, datagram: bytes) -> None:
+        self._inbox.append(datagram[1:])
+        self._inbox_bytes += len(datagram) - 1
+        if datagram[0] > 1 or self._inbox_bytes > self._max_message_bytes:
+            self._violate("sent a message that is too long or malformed")
+        elif datagram[0] == 0:
+            message = b"".join(self._inbox)
+            self._inbox.clear()
+            self._inbox_bytes = 0
+            self._take(message)
+
+    def _take(self, message: bytes) -> None:
+        if len(message) > self._max_message_bytes:
+            self._violate("sent a message that is too long")
+            return
+        if not self._pending:
+            self._violate("sent an answer that nobody asked for")
+            return
+        try:
+            reply = frames.unpack_reply(message)
+        except frames.FrameError as error:
+            self._violate(str(error))
+            return
+        expected = self._pending[0]
+        if reply.request_id != expected.request_id or reply.op != expected.op:
+            self._violate("answered another request than the one in work")
+            return
+        self._pending.popleft()
+        expected.callback(reply)
+
+    def _flush(self) -> None:
+        while self._outbox:
+            try:
+                self._socket.send(self._outbox[0])
+            except BlockingIOError:
+                self._poller.want_write(self._socket.fileno(), True)
+                return
+            except OSError:
+                self._outbox.clear()
+                break
+            self._outbox.popleft()
+        self._poller.want_write(self._socket.fileno(), False)
+
+    def _on_deadline(self, request_id: int) -> None:
+        if self.ended or self._cause is not None:
+            return
+        if self._pending and self._pending[0].request_id <= request_id:
+            self._fail(
+                pb.OUTCOME_TIME_LIMIT,
+                message="the wall time of this call ran out",
+                limit="load_timeout_s" if self._op() == frames.LOAD else "step_timeout_s",
+            )
+
+    def _note_eof(self) -> None:
+        """The socket is at its end: the process is dying, or has closed its descriptor."""
+        self._poller.remove(self._socket.fileno())
+        self._poller.call_at(self._time() + _EOF_GRACE_S, self._on_eof_grace, None)
+
+    def _on_eof_grace(self, _: object) -> None:
+        if not self.ended and self._cause is None:
+            self._violate("closed its end of the connection")
+
+    def on_exit(self, end: ProcessEnd) -> None:
+        """The process is gone. Called by the jail, once."""
+        if self.ended:
+            return
+        if self._cause is None and self._pending:
+            # It may have answered and then died.
+            self._drain()
+        self.ended = True
+        cause = self._cause or self._classify(end)
+        self._poller.remove(self._socket.fileno())
+        self._socket.close()
+        if self.pidfd >= 0:
+            self._poller.remove(self.pidfd)
+            os.close(self.pidfd)
+        if self.on_greeting is not None:
+            self.on_greeting()
+            self.on_greeting = None
+        pending, self._pending = self._pending, deque()
+        self._cause = cause
+        for request in pending:
+            request.callback(cause)
+        self._on_end(self)
+
+    def _drain(self) -> None:
+        while self._cause is None and self._pending:
+            try:
+                datagram = self._socket.recv(_FRAGMENT)
+            except OSError:
+                return
+            if not datagram:
+                return
+            if datagram[0] == 0 and not self._inbox:
+                self._take(datagram[1:])
+            else:
+                self._collect(datagram)
+
+    # -- failing -----------------------------------------------------------------------
+
+    def _op(self) -> int:
+        return self._pending[0].op if self._pending else frames.STEP
+
+    def _violate(self, what: str) -> None:
+        self._fail(pb.OUTCOME_PROTOCOL_VIOLATION, message=f"the process {what}")
+
+    def _fail(self, outcome: int, *, message: str, limit: str = "") -> None:
+        """Decide the outcome and kill; requests are answered when the process is gone."""
+        self._cause = Failure(
+            outcome,
+            pb.Diagnostic(phase=_PHASE_OF_OP.get(self._op(), 0), message=message, limit=limit),
+        )
+        self._kill()
+
+    def _kill(self) -> None:
+        # Nothing it still says matters, and a flood must not keep the poller busy.
+        self._poller.remove(self._socket.fileno())
+        if self.pidfd >= 0:
+            try:
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+            except ProcessLookupError:
+                self.on_exit(ProcessEnd(None, 0.0))
+                return
+        else:
+            self._owner.kill(self)
+        self._poller.call_at(self._time() + self.kill_timeout_s, self._on_kill_timeout, None)
+
+    def _on_kill_timeout(self, _: object) -> None:
+        """A process that outlives SIGKILL is stuck in the kernel; nobody waits for it."""
+        if not self.ended:
+            self.on_exit(ProcessEnd(None, 0.0))
+
+    def _classify(self, end: ProcessEnd) -> Failure | Lost:
+        phase = _PHASE_OF_OP.get(self._op(), 0)
+        if end.status is None:
+            return Failure(
+                pb.OUTCOME_EXITED,
+                pb.Diagnostic(phase=phase, message="the process ended; how is not known"),
+            )
+        if os.WIFSIGNALED(end.status):
+            number = os.WTERMSIG(end.status)
+            if number == signal.SIGKILL and end.cpu_s >= self.cpu_limit_s - 0.5:
+                return Failure(
+                    pb.OUTCOME_TIME_LIMIT,
+                    pb.Diagnostic(
+                        phase=phase,
+                        message=f"the episode used {end.cpu_s:.1f} s of CPU time",
+                        limit="cpu_time_s",
+                    ),
+                )
+            name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
+            return Failure(
+                pb.OUTCOME_SIGNALED,
+                pb.Diagnostic(phase=phase, message=f"the process died of {name}", signal=number),
+            )
+        status = os.WEXITSTATUS(end.status)
+        return Failure(
+            pb.OUTCOME_EXITED,
+            pb.Diagnostic(
+                phase=phase,
+                message=f"the process ended itself with status {status}",
+                exit_status=status,
+            ),
+        )
+
+    def lose(self, why: str) -> None:
+        """The jail is gone, and the process with it."""
+        if self._cause is None:
+            self._cause = Lost(why)
+        self.on_exit(ProcessEnd(None, 0.0))

@@ -1,0 +1,75 @@
+"""The server's record of one episode: what was asked, what came back, and what goes on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from sandbox_api.v1 import sandbox_pb2 as pb
+
+from sandbox_server.channel import Channel
+
+
+@dataclass(slots=True)
+class ProgramRecord:
+    """A registered program and what its loading told."""
+
+    program_id: str
+    source: str
+    entry: str
+    runtime: str
+    limits: pb.Limits
+    response: pb.RegisterProgramResponse
+
+
+class StepRecord(NamedTuple):
+    """What a replay is compared with. The observation is kept as a digest only."""
+
+    observation_sha256: str
+    reward: float
+    terminated: bool
+    truncated: bool
+
+
+def observation_digest(observation: str) -> str:
+    return hashlib.sha256(observation.encode()).hexdigest()
+
+
+@dataclass(slots=True)
+class Episode:
+    """One episode.
+
+    Attributes:
+        channel: Its process; None once the episode has ended.
+        next_index: Index that the next step must have.
+        reset_digest: Digest of the first observation.
+        actions: All actions taken, in order.
+        steps: What each led to; one shorter than `actions` while a step is in work, and
+            for good when the last one failed.
+        last_result: Result of the last step, for repeats.
+        waiters: Who waits for the step in work: result index and where to put it.
+        ended: Why no further step is possible; empty while one is.
+    """
+
+    episode_id: str
+    program: ProgramRecord
+    seed: int
+    options: dict[str, Any]
+    max_turns: int
+    turn_cap: int
+    started_at: float
+    last_used_at: float
+    channel: Channel | None = None
+    next_index: int = 0
+    reset_digest: str = ""
+    actions: list[str] = field(default_factory=list)
+    steps: list[StepRecord] = field(default_factory=list)
+    last_result: pb.StepResult | None = None
+    waiters: list[tuple[int, Callable[[pb.StepResult], None]]] = field(default_factory=list)
+    ended: str = ""
+
+    @property
+    def live(self) -> bool:
+        return self.channel is not None

@@ -1,0 +1,358 @@
+"""One running jail: its zygote's control socket, and the channels of its episodes."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import json_format
+from sandbox_api.v1 import sandbox_pb2 as pb
+
+from sandbox_server.backends import Backend, BackendError
+from sandbox_server.channel import Answer, Channel, ProcessEnd
+from sandbox_server.config import ServerConfig
+from sandbox_server.poller import Poller
+from sandbox_server.runtime import Runtime
+from sandbox_server.worker import frames
+
+_log = logging.getLogger(__name__)
+
+_READY_TIMEOUT_S = 60.0
+_CREDENTIALS = struct.Struct("iII")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class JailDeadError(Exception):
+    """The jail cannot give the process it was asked for; the message says why."""
+
+
+class Family:
+    """An episode process and its copies: they share a user id and a scratch folder."""
+
+    __slots__ = ("members", "sweep", "user")
+
+    def __init__(self, user: int, *, sweep: bool) -> None:
+        self.user = user
+        self.members = 0
+        self.sweep = sweep
+
+
+def limits_for_worker(limits: pb.Limits) -> dict[str, Any]:
+    """The limits as the worker reads them: every field, by name."""
+    return json_format.MessageToDict(
+        limits, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    ) | {name: getattr(limits, name) for name in ("memory_bytes", "scratch_bytes")}
+
+
+class Jail:
+    """A jail in service.
+
+    Args:
+        on_dead: Called once when the jail ends without being asked to.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        runtime: Runtime,
+        hash_seed: int,
+        config: ServerConfig,
+        poller: Poller,
+        loop: asyncio.AbstractEventLoop,
+        on_dead: Callable[[Jail], None],
+    ) -> None:
+        self.runtime = runtime
+        self.hash_seed = hash_seed
+        self.dead = False
+        self._config = config
+        self._poller = poller
+        self._loop = loop
+        self._on_dead = on_dead
+        self._keys = itertools.count(1)
+        self._channels: dict[int, Channel] = {}
+        self._copies: dict[int, Channel] = {}
+        self._queue: deque[tuple[Channel, socket.socket, pb.Limits]] = deque()
+        self._spawning: set[int] = set()
+        self._address_space_bytes = 0
+        self._closed = False
+        self._ready: asyncio.Future[None] = loop.create_future()
+        self._process = backend.start(runtime, hash_seed)
+        self._free_users = deque(self._process.users)
+        self._maps_users = bool(self._process.users)
+        self._control = self._process.control
+        poller.add(self._control.fileno(), self._on_control)
+
+    @property
+    def own_users(self) -> bool:
+        """Whether each episode has a user id of its own."""
+        return self._maps_users
+
+    async def ready(self) -> None:
+        """Wait for the zygote.
+
+        Raises:
+            BackendError: If it does not come up.
+        """
+        try:
+            await asyncio.wait_for(asyncio.shield(self._ready), _READY_TIMEOUT_S)
+        except TimeoutError:
+            self.close()
+            raise BackendError(
+                f"the zygote of runtime {self.runtime.name!r} was not ready within "
+                f"{_READY_TIMEOUT_S:.0f} s; run `spadework doctor`"
+            ) from None
+
+    # -- episodes ----------------------------------------------------------------------
+
+    async def spawn(self, limits: pb.Limits, on_end: Callable[[Channel], None]) -> Channel:
+        """Fork one locked-down episode process.
+
+        Returns:
+            Its channel, once the process exists.
+
+        Raises:
+            JailDeadError: If the jail ends first, or the process could not be locked down.
+        """
+        if self.dead:
+            raise JailDeadError("the jail is gone")
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        channel = self._channel(ours, limits, on_end)
+        channel.key = next(self._keys)
+        user = self._free_users.popleft() if self._maps_users else 0
+        channel.family = Family(user, sweep=self._maps_users and limits.max_processes > 1)
+        channel.family.members = 1
+        channel.user = user
+        self._channels[channel.key] = channel
+        greeted: asyncio.Future[None] = self._loop.create_future()
+        channel.on_greeting = lambda: None if greeted.done() else greeted.set_result(None)
+        self._queue.append((channel, theirs, limits))
+        self._pump()
+        try:
+            await greeted
+        except asyncio.CancelledError:
+            channel.close()
+            raise
+        if channel.lockdown_error:
+            _log.error("lock-down failed:\n%s", channel.lockdown_error)
+            raise JailDeadError("a protection could not be put in force; see the server's log")
+        if channel.ended:
+            raise JailDeadError("the episode process ended before it was locked down")
+        return channel
+
+    def _channel(
+        self, sock: socket.socket, limits: pb.Limits, on_end: Callable[[Channel], None]
+    ) -> Channel:
+        def ended(channel: Channel) -> None:
+            self._forget(channel)
+            on_end(channel)
+
+        return Channel(
+            self._poller,
+            self._loop.time,
+            self,
+            sock,
+            limits,
+            kill_timeout_s=self._config.kill_timeout_s,
+            on_end=ended,
+        )
+
+    def _pump(self) -> None:
+        """Ask for forks, a few ahead: a kill must not wait behind hundreds of them."""
+        while self._queue and len(self._spawning) < self._config.max_spawns_in_flight:
+            channel, theirs, limits = self._queue.popleft()
+            if channel.closing:
+                # Closed while it waited: there is nothing to fork any more.
+                theirs.close()
+                channel.on_exit(ProcessEnd(None, 0.0))
+                continue
+            self._spawning.add(channel.key)
+            request = {
+                "op": "spawn",
+                "id": channel.key,
+                "user": channel.user,
+                "limits": limits_for_worker(limits),
+                "address_space_bytes": self._address_space_bytes,
+            }
+            with theirs:
+                self._send(request, [theirs.fileno()])
+
+    async def fork(
+        self,
+        original: Channel,
+        limits: pb.Limits,
+        timeout_s: float,
+        on_end: Callable[[Channel], None],
+    ) -> Channel | Answer:
+        """Copy a running episode process.
+
+        Returns:
+            The copy's channel, or the original's answer where it failed.
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        answered: asyncio.Future[Answer] = self._loop.create_future()
+
+        def answer(said: Answer) -> None:
+            if not answered.done():
+                answered.set_result(said)
+
+        with theirs:
+            original.request(frames.FORK, b"", timeout_s, answer)
+            with contextlib.suppress(OSError):
+                # A process that is gone answers the request by its end.
+                original.send_descriptor(theirs.fileno())
+        said = await answered
+        if not isinstance(said, frames.Reply) or said.outcome != frames.COMPLETED:
+            ours.close()
+            return said
+        ours.setblocking(False)
+        host_pid = await self._hello(ours, timeout_s)
+        if host_pid is None:
+            ours.close()
+            return said._replace(outcome=frames.PROGRAM_ERROR)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
+        try:
+            pidfd = os.pidfd_open(host_pid)
+        except ProcessLookupError:
+            ours.close()
+            return said._replace(outcome=frames.PROGRAM_ERROR)
+        channel = self._channel(ours, limits, on_end)
+        channel.key = next(self._keys)
+        channel.pidfd = pidfd
+        channel.locked_down = True
+        channel.family = original.family
+        channel.family.members += 1
+        self._copies[channel.key] = channel
+        self._poller.add(pidfd, lambda _: channel.on_exit(ProcessEnd(None, 0.0)))
+        return channel
+
+    async def _hello(self, sock: socket.socket, timeout_s: float) -> int | None:
+        """The host's pid of a copy: the kernel vouches for it, the copy only writes."""
+        readable: asyncio.Future[None] = self._loop.create_future()
+        self._poller.add(
+            sock.fileno(), lambda _: None if readable.done() else readable.set_result(None)
+        )
+        try:
+            await asyncio.wait_for(readable, timeout_s)
+            space = socket.CMSG_SPACE(_CREDENTIALS.size)
+            _, ancillary, _, _ = sock.recvmsg(frames.MAX_FRAGMENT_BYTES, space)
+        except (TimeoutError, OSError):
+            return None
+        finally:
+            self._poller.remove(sock.fileno())
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
+                return _CREDENTIALS.unpack(data)[0]
+        return None
+
+    def kill(self, channel: Channel) -> None:
+        """Kill the process of a channel; its end is reported through `on_exit`."""
+        if self.dead:
+            channel.lose("the jail is gone")
+        else:
+            self._send({"op": "kill", "id": channel.key}, [])
+
+    def _forget(self, channel: Channel) -> None:
+        """A process is gone; free what its family held once the last member is."""
+        self._channels.pop(channel.key, None)
+        self._copies.pop(channel.key, None)
+        family = channel.family
+        family.members -= 1
+        if family.members > 0 or not self._maps_users:
+            return
+        if family.sweep and not self.dead:
+            # It was allowed to fork: what it left behind goes, before its id is given on.
+            self._send({"op": "sweep", "user": family.user}, [])
+        else:
+            self._free_users.append(family.user)
+
+    # -- the control socket ------------------------------------------------------------
+
+    def _send(self, message: dict[str, Any], descriptors: list[int]) -> None:
+        data = json.dumps(message).encode()
+        ancillary = (
+            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+            if descriptors
+            else []
+        )
+        try:
+            self._control.sendmsg([data], ancillary)
+        except BlockingIOError:
+            # Small messages and a bound on those in flight: this is a zygote that hangs.
+            self._die("its zygote does not read its control socket")
+        except OSError:
+            self._die("its zygote is gone")
+
+    def _on_control(self, _: int) -> None:
+        while not self.dead:
+            try:
+                data, ancillary, _, _ = self._control.recvmsg(
+                    65536, socket.CMSG_SPACE(_CREDENTIALS.size)
+                )
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._die("its zygote ended")
+                return
+            self._take(json.loads(data), ancillary)
+
+    def _take(self, message: dict[str, Any], ancillary: list[Any]) -> None:
+        event = message["event"]
+        if event == "exited":
+            channel = self._channels.get(message["id"])
+            if channel is not None:
+                channel.on_exit(ProcessEnd(message["status"], message["cpu_s"]))
+        elif event == "spawned":
+            self._spawning.discard(message["id"])
+            self._pump()
+        elif event == "swept":
+            self._free_users.append(message["user"])
+        elif event == "ready":
+            for _, _, data in ancillary:
+                pid = _CREDENTIALS.unpack(data[: _CREDENTIALS.size])[0]
+                pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+                self._address_space_bytes = pages * _PAGE_BYTES
+            self._process.started()
+            if not self._ready.done():
+                self._ready.set_result(None)
+
+    def _die(self, why: str) -> None:
+        if self.dead:
+            return
+        self.dead = True
+        self._poller.remove(self._control.fileno())
+        self._process.kill()
+        if not self._ready.done():
+            self._ready.set_exception(
+                BackendError(
+                    f"the jail of runtime {self.runtime.name!r} did not start: {why}; "
+                    "run `spadework doctor`"
+                )
+            )
+        if not self._closed:
+            _log.error("jail of runtime %s is dead: %s", self.runtime.name, why)
+        for _, theirs, _ in self._queue:
+            theirs.close()
+        self._queue.clear()
+        self._spawning.clear()
+        for channel in [*self._channels.values(), *self._copies.values()]:
+            channel.lose("its jail is gone")
+        self._on_dead(self)
+
+    def close(self) -> None:
+        """End the jail and everything in it."""
+        self._closed = True
+        self._die("the server closed it")

@@ -1,0 +1,84 @@
+"""A server of one's own: a child process on a private socket, gone when its owner is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from types import TracebackType
+
+
+class LocalServer:
+    """Starts a sandbox server for this process alone.
+
+    It listens on a Unix socket in a folder that only this user can enter, and exits when
+    this object is closed or this process ends, however it ends.
+
+    Args:
+        backend: "nsjail", or "process", which isolates nothing.
+        runtimes: Runtimes to offer.
+        max_episodes: Live episodes at most.
+        python: Interpreter to run it with.
+        log_level: Of the server's log, which goes to this process's standard error.
+
+    Attributes:
+        address: What clients connect to.
+
+    Raises:
+        RuntimeError: If the server does not start; its own words are in the message.
+    """
+
+    def __init__(
+        self,
+        *,
+        backend: str = "nsjail",
+        runtimes: Sequence[str] = ("stdlib",),
+        max_episodes: int = 6_000,
+        python: str = sys.executable,
+        log_level: str = "WARNING",
+    ) -> None:
+        self._folder = tempfile.mkdtemp(prefix="spadework-")
+        command = [python, "-m", "sandbox_server", "--exit-with-stdin"]
+        command += ["--address", f"unix:{self._folder}/socket", "--backend", backend]
+        command += ["--max-episodes", str(max_episodes), "--log-level", log_level]
+        for runtime in runtimes:
+            command += ["--runtime", runtime]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            self.close()
+            raise RuntimeError(
+                "the sandbox server did not start; its reason is above. "
+                "`spadework doctor` shows what this machine lacks"
+            )
+        self.address: str = json.loads(line)["address"]
+
+    def close(self) -> None:
+        """Stop the server and wait until it is gone; calling it twice is fine."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> LocalServer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

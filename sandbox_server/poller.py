@@ -1,0 +1,87 @@
+"""One epoll set for all sockets of jails and episodes, inside the event loop.
+
+asyncio watches a single descriptor, this epoll's own; one wake-up then serves every
+socket that is ready. That is what makes thousands of episodes cheap: a callback of the
+event loop for each would cost more than the system calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import select
+from collections.abc import Callable
+from typing import Any
+
+_log = logging.getLogger(__name__)
+
+_MAX_EVENTS = 1024
+
+
+class Poller:
+    """Readiness callbacks by descriptor, and a heap of deadlines."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._epoll = select.epoll()
+        self._callbacks: dict[int, Callable[[int], None]] = {}
+        self._deadlines: list[tuple[float, int, Callable[[Any], None], Any]] = []
+        self._deadline_serial = 0
+        self._timer: asyncio.TimerHandle | None = None
+        loop.add_reader(self._epoll.fileno(), self._serve)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._epoll.fileno())
+        self._epoll.close()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def add(self, fd: int, callback: Callable[[int], None]) -> None:
+        """Call `callback(events)` whenever `fd` is readable, or its other end is gone."""
+        self._callbacks[fd] = callback
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def want_write(self, fd: int, wanted: bool) -> None:
+        """Also call back when `fd` is writable."""
+        self._epoll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if wanted else 0))
+
+    def remove(self, fd: int) -> None:
+        if self._callbacks.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    def call_at(self, when: float, callback: Callable[[Any], None], argument: Any) -> None:
+        """Call `callback(argument)` at loop time `when`.
+
+        There is no cancelling: most deadlines are never reached, and the callback can
+        tell that its time has passed. That keeps the price of a deadline to a heap push.
+        """
+        self._deadline_serial += 1
+        heapq.heappush(self._deadlines, (when, self._deadline_serial, callback, argument))
+        if self._deadlines[0][1] == self._deadline_serial:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(when, self._expire)
+
+    def _expire(self) -> None:
+        now = self._loop.time()
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][0] <= now:
+            _, _, callback, argument = heapq.heappop(deadlines)
+            try:
+                callback(argument)
+            except Exception:
+                _log.exception("a deadline's callback failed")
+        self._timer = self._loop.call_at(deadlines[0][0], self._expire) if deadlines else None
+
+    def _serve(self) -> None:
+        callbacks = self._callbacks
+        for fd, events in self._epoll.poll(0, _MAX_EVENTS):
+            callback = callbacks.get(fd)
+            # A callback earlier in this round may have removed a later descriptor.
+            if callback is not None:
+                try:
+                    callback(events)
+                except Exception:
+                    _log.exception("serving a socket failed")
+                    self.remove(fd)

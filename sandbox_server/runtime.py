@@ -1,0 +1,279 @@
+"""Runtimes: named, read-only Python environments that episodes see.
+
+A runtime is a folder laid out as a root file system: an interpreter copied from the one
+that runs the server, the shared libraries that it and its packages load, and nothing
+else of the host. A jail binds it at "/", read-only. It is built once, from a pinned
+requirements file, into a folder that any user id can read.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+PYTHON = "/opt/python/bin/python3"
+LIBRARY_PATH = "/opt/python/lib"
+WORKER = "/spadework"
+
+# Bumped when the layout below changes, so that old folders are not taken for new ones.
+_LAYOUT = 1
+_SKIPPED = shutil.ignore_patterns(
+    "site-packages",
+    "dist-packages",
+    "test",
+    "tests",
+    "idlelib",
+    "tkinter",
+    "turtledemo",
+    "ensurepip",
+    "lib2to3",
+    "config-*",
+    "*.a",
+)
+_DEVICES = ("null", "zero", "urandom")
+
+# Modules that a zygote imports before it forks, by runtime.
+_STDLIB_WARM = [
+    "abc",
+    "ast",
+    "bisect",
+    "collections",
+    "copy",
+    "dataclasses",
+    "datetime",
+    "decimal",
+    "enum",
+    "fractions",
+    "functools",
+    "hashlib",
+    "heapq",
+    "inspect",
+    "itertools",
+    "json",
+    "math",
+    "operator",
+    "random",
+    "re",
+    "statistics",
+    "string",
+    "textwrap",
+    "time",
+    "typing",
+    "uuid",
+]
+WARM_MODULES: dict[str, list[str]] = {
+    "stdlib": _STDLIB_WARM,
+    "library": [*_STDLIB_WARM, "numpy", "gymnasium"],
+}
+
+
+class RuntimeBuildError(Exception):
+    """A runtime could not be built; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A built runtime.
+
+    Attributes:
+        root: Folder to bind at "/".
+        packages: Distributions beyond the standard library, as "name==version".
+    """
+
+    name: str
+    root: Path
+    python_version: str
+    packages: tuple[str, ...]
+
+    @property
+    def warm_modules(self) -> list[str]:
+        return WARM_MODULES.get(self.name, _STDLIB_WARM)
+
+    @property
+    def site_packages(self) -> Path:
+        return self.root / _site_packages()
+
+
+def cache_folder() -> Path:
+    """Where runtimes are built: $SPADEWORK_CACHE, else the system's or the user's cache."""
+    if named := os.environ.get("SPADEWORK_CACHE"):
+        return Path(named)
+    if os.geteuid() == 0:
+        # Not under a home: those are often closed to the user ids that jails run as.
+        return Path("/var/cache/spadework")
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "spadework"
+
+
+def worker_folder() -> Path:
+    """A folder that any user id can read and that holds the package `worker`, a copy.
+
+    The package itself may lie under a home that jails' user ids cannot enter.
+    """
+    source = Path(__file__).resolve().parent / "worker"
+    files = sorted(source.glob("*.py"))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
+    folder = cache_folder() / f"worker-{digest}"
+    if not folder.exists():
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(dir=cache_folder()))
+        shutil.copytree(source, staging / "worker", ignore=shutil.ignore_patterns("__pycache__"))
+        # Published at the top level too: what programs import to build tool-use worlds.
+        shutil.copy2(source / "tool_env.py", staging / "spadework_env.py")
+        subprocess.run(["chmod", "-R", "a+rX,go-w", str(staging)], check=True)
+        try:
+            staging.rename(folder)
+        except OSError:
+            # Another server was faster; its copy is the same.
+            shutil.rmtree(staging)
+    return folder
+
+
+def requirements(name: str) -> str:
+    """The pinned requirements of a runtime that ships with the server.
+
+    Raises:
+        RuntimeBuildError: If there is none of that name.
+    """
+    source = resources.files("sandbox_server") / "runtimes" / f"{name}.txt"
+    if not re.fullmatch(r"[a-z][a-z0-9_-]*", name) or not source.is_file():
+        known = sorted(
+            p.name.removesuffix(".txt")
+            for p in (resources.files("sandbox_server") / "runtimes").iterdir()
+            if p.name.endswith(".txt")
+        )
+        raise RuntimeBuildError(f"no runtime {name!r}; there are {', '.join(known)}")
+    return source.read_text()
+
+
+def ensure(name: str) -> Runtime:
+    """Return a runtime, building it first if it is not there.
+
+    Safe to call from several processes at once. Takes seconds for `stdlib`, and a package
+    download for the others.
+
+    Raises:
+        RuntimeBuildError: If it cannot be built.
+    """
+    pinned = requirements(name)
+    key = hashlib.sha256(
+        json.dumps(
+            [
+                _LAYOUT,
+                pinned,
+                sys.version,
+                sys.base_prefix,
+                platform.machine(),
+                platform.libc_ver(),
+            ]
+        ).encode()
+    ).hexdigest()[:16]
+    folder = cache_folder() / "runtimes"
+    folder.mkdir(parents=True, exist_ok=True)
+    root = folder / f"{name}-{platform.python_version()}-{key}"
+    with (folder / f".{root.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not root.exists():
+            _build(root, pinned)
+    manifest = json.loads((root / "manifest.json").read_text())
+    return Runtime(name, root, manifest["python_version"], tuple(manifest["packages"]))
+
+
+def _site_packages() -> str:
+    return f"opt/python/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+
+
+def _build(root: Path, pinned: str) -> None:
+    staging = Path(tempfile.mkdtemp(prefix=f".{root.name}.", dir=root.parent))
+    try:
+        _copy_interpreter(staging)
+        packages = _install(staging, pinned)
+        _copy_libraries(staging)
+        _make_mount_points(staging)
+        manifest = {"python_version": platform.python_version(), "packages": packages}
+        (staging / "manifest.json").write_text(json.dumps(manifest, indent=1))
+        subprocess.run(["chmod", "-R", "a+rX,go-w", str(staging)], check=True)
+        staging.rename(root)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+
+
+def _copy_interpreter(root: Path) -> None:
+    python = root / PYTHON.lstrip("/")
+    python.parent.mkdir(parents=True)
+    executable = getattr(sys, "_base_executable", sys.executable)
+    shutil.copy2(os.path.realpath(executable), python)
+    library = root / LIBRARY_PATH.lstrip("/")
+    shutil.copytree(
+        sysconfig.get_path("stdlib"),
+        library / f"python{sys.version_info.major}.{sys.version_info.minor}",
+        ignore=_SKIPPED,
+    )
+    (root / _site_packages()).mkdir(parents=True, exist_ok=True)
+    shared = sysconfig.get_config_var("INSTSONAME") or ""
+    source = Path(sysconfig.get_config_var("LIBDIR") or "") / shared
+    if ".so" in shared and source.is_file():
+        shutil.copy2(source, library / shared)
+
+
+def _install(root: Path, pinned: str) -> list[str]:
+    wanted = [
+        line for line in pinned.splitlines() if line.strip() and not line.lstrip().startswith("#")
+    ]
+    if not wanted:
+        return []
+    target = root / _site_packages()
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write(pinned)
+        file.flush()
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-warn-script-location"]
+        command += ["--disable-pip-version-check", "--no-deps", "--target", str(target)]
+        done = subprocess.run(
+            [*command, "-r", file.name], capture_output=True, text=True, check=False
+        )
+    if done.returncode != 0:
+        raise RuntimeBuildError(
+            "pip could not install the runtime's packages; its last words:\n"
+            + done.stderr.strip()[-2000:]
+        )
+    names = sorted(path.name.removesuffix(".dist-info") for path in target.glob("*.dist-info"))
+    return ["==".join(name.rsplit("-", 1)) for name in names]
+
+
+def _copy_libraries(root: Path) -> None:
+    """Copy the shared libraries that the runtime's own files resolve to, paths kept."""
+    library = root / LIBRARY_PATH.lstrip("/")
+    files = [root / PYTHON.lstrip("/"), *library.rglob("*.so"), *library.rglob("*.so.*")]
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(library)}
+    listed = subprocess.run(
+        ["ldd", *map(str, files)], capture_output=True, text=True, env=environment, check=False
+    )
+    found = set(re.findall(r"(/\S+\.so\S*) \(0x", listed.stdout))
+    needed = {Path(path) for path in found if not path.startswith(str(root))}
+    # pthread_exit loads it by name, so ldd does not see it.
+    needed |= {p.parent / "libgcc_s.so.1" for p in needed if p.name.startswith("libc.so")}
+    for path in needed:
+        if path.is_file():
+            copy = root / str(path).lstrip("/")
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, copy)
+
+
+def _make_mount_points(root: Path) -> None:
+    for folder in ("dev", "tmp", WORKER.lstrip("/")):
+        (root / folder).mkdir(exist_ok=True)
+    for device in _DEVICES:
+        (root / "dev" / device).touch()

@@ -1,0 +1,233 @@
+"""The gRPC face of the engine: batches in, streams of results out, errors mapped once."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from sandbox_api.errors import (
+    REASON_METADATA_KEY,
+    RETRY_DELAY_METADATA_KEY,
+    InternalError,
+    InvalidRequestError,
+    SandboxError,
+)
+from sandbox_api.v1 import sandbox_pb2 as pb
+from sandbox_api.v1 import sandbox_pb2_grpc
+
+from sandbox_server.engine import Engine
+
+_log = logging.getLogger(__name__)
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["SandboxService"].full_name
+
+# A chunk goes out when it has this many results, or when its first one has waited so
+# long: small enough to delay nobody, long enough to spare a message per result.
+_CHUNK_ITEMS = 256
+_CHUNK_DELAY_S = 0.002
+
+_CHANNEL_OPTIONS = [
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+    ("grpc.max_send_message_length", 64 * 1024 * 1024),
+    # Past about 1,000 calls in flight the defaults cancel silently.
+    ("grpc.server.max_pending_requests", 16_384),
+    ("grpc.server.max_pending_requests_hard_limit", 32_768),
+    ("grpc.so_reuseport", 0),
+]
+
+
+class _Chunks:
+    """Results of one streamed call, gathered into chunks as they become ready."""
+
+    def __init__(self, expected: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._left = expected
+        self._results: list[Any] = []
+        self._ready = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def put(self, result: Any) -> None:
+        self._results.append(result)
+        self._left -= 1
+        if self._left == 0 or len(self._results) >= _CHUNK_ITEMS:
+            self._ready.set()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(_CHUNK_DELAY_S, self._ready.set)
+
+    async def __aiter__(self) -> AsyncIterator[list[Any]]:
+        while self._left or self._results:
+            await self._ready.wait()
+            self._ready.clear()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            results, self._results = self._results, []
+            if results:
+                yield results
+
+
+def _details(error: SandboxError) -> tuple[tuple[str, str], ...]:
+    metadata = [(REASON_METADATA_KEY, str(error.reason))]
+    if error.retry_delay_s:
+        metadata.append((RETRY_DELAY_METADATA_KEY, str(error.retry_delay_s)))
+    return tuple(metadata)
+
+
+async def _abort(context: grpc.aio.ServicerContext, error: Exception) -> None:
+    if not isinstance(error, SandboxError):
+        request_id = secrets.token_hex(8)
+        _log.error("call failed; request id %s", request_id, exc_info=error)
+        error = InternalError(f"the server failed; its log has request id {request_id}")
+    await context.abort(error.status, str(error), _details(error))
+
+
+def _unary(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    @functools.wraps(method)
+    async def call(self: Any, request: Any, context: grpc.aio.ServicerContext) -> Any:
+        try:
+            return await method(self, request)
+        except Exception as error:
+            await _abort(context, error)
+
+    return call
+
+
+def _streaming(method: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
+    @functools.wraps(method)
+    async def call(
+        self: Any, request: Any, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[Any]:
+        try:
+            async for response in method(self, request):
+                yield response
+        except Exception as error:
+            await _abort(context, error)
+
+    return call
+
+
+class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
+    """See proto/sandbox_api/v1/sandbox.proto."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def _check_batch(self, items: Any) -> None:
+        most = self._engine.config.max_batch_items
+        if not items:
+            raise InvalidRequestError("the request has no items")
+        if len(items) > most:
+            raise InvalidRequestError(
+                f"the request has {len(items)} items; this server takes {most} in one call"
+            )
+
+    @_unary
+    async def RegisterProgram(self, request: pb.RegisterProgramRequest) -> Any:
+        return await self._engine.register(request)
+
+    @_streaming
+    async def Reset(self, request: pb.ResetRequest) -> AsyncIterator[pb.ResetResponse]:
+        self._check_batch(request.items)
+        async for results in _gather(self._engine.reset, request.items):
+            yield pb.ResetResponse(results=results)
+
+    @_streaming
+    async def Step(self, request: pb.StepRequest) -> AsyncIterator[pb.StepResponse]:
+        items = request.items
+        self._check_batch(items)
+        chunks = _Chunks(len(items))
+        step, put = self._engine.step, chunks.put
+        for index, item in enumerate(items):
+            step(index, item, put)
+        async for results in chunks:
+            yield pb.StepResponse(results=results)
+
+    @_streaming
+    async def Verify(self, request: pb.VerifyRequest) -> AsyncIterator[pb.VerifyResponse]:
+        self._check_batch(request.items)
+        async for results in _gather(self._engine.verify, request.items):
+            yield pb.VerifyResponse(results=results)
+
+    @_unary
+    async def Fork(self, request: pb.ForkRequest) -> pb.ForkResponse:
+        return pb.ForkResponse(episode_ids=await self._engine.fork(request))
+
+    @_unary
+    async def Close(self, request: pb.CloseRequest) -> pb.CloseResponse:
+        return pb.CloseResponse(closed=self._engine.close_episodes(list(request.episode_ids)))
+
+    @_unary
+    async def GetServerInfo(self, request: pb.GetServerInfoRequest) -> pb.GetServerInfoResponse:
+        return self._engine.info()
+
+
+async def _gather(
+    work: Callable[[int, Any], Awaitable[Any]], items: Iterable[Any]
+) -> AsyncIterator[list[Any]]:
+    """Run `work(index, item)` for all items side by side, and yield results in chunks.
+
+    A client that goes away cancels what is still to do.
+    """
+    tasks: list[asyncio.Task[None]] = []
+    wanted = list(items)
+    chunks = _Chunks(len(wanted))
+
+    async def one(index: int, item: Any) -> None:
+        chunks.put(await work(index, item))
+
+    try:
+        tasks = [asyncio.create_task(one(i, item)) for i, item in enumerate(wanted)]
+        async for results in chunks:
+            yield results
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+class Server:
+    """A gRPC server around one engine, with health and reflection."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._health = health.aio.HealthServicer()
+        self._server = grpc.aio.server(options=_CHANNEL_OPTIONS)
+        sandbox_pb2_grpc.add_SandboxServiceServicer_to_server(SandboxService(engine), self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server)
+
+    async def start(self) -> str:
+        """Start the engine, then listen.
+
+        Returns:
+            The address clients use, with the port that was chosen.
+
+        Raises:
+            BackendError: If a protection is not in force.
+            RuntimeError: If the address cannot be had.
+        """
+        address = self._engine.config.address
+        await self._engine.start()
+        port = self._server.add_insecure_port(address)
+        await self._server.start()
+        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        if address.startswith("unix:"):
+            return address
+        return f"{address.rpartition(':')[0]}:{port}"
+
+    async def _set_health(self, status: Any) -> None:
+        for name in ("", SERVICE_NAME):
+            await self._health.set(name, status)
+
+    async def stop(self) -> None:
+        """Tell clients, let calls in flight finish for a while, end everything."""
+        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        await self._server.stop(self._engine.config.drain_timeout_s)
+        await self._engine.close()

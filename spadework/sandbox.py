@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 
 from spadework.console import CommandError
 
@@ -29,8 +29,12 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def server_address(args: argparse.Namespace) -> Iterator[str]:
+def server_address(args: argparse.Namespace, runtimes: Sequence[str] = ()) -> Iterator[str]:
     """The address of the server that `args` asks for, started if need be.
+
+    Args:
+        args: With what `add_server_arguments` adds.
+        runtimes: Runtimes that a server started here must offer beside stdlib.
 
     Raises:
         CommandError: If a server cannot be started here.
@@ -40,14 +44,10 @@ def server_address(args: argparse.Namespace) -> Iterator[str]:
         return
     from sandbox_server import LocalServer
 
+    wanted = ("stdlib", *(name for name in runtimes if name not in ("", "stdlib")))
     try:
-        server = LocalServer(backend=args.backend).__enter__()
+        server = LocalServer(backend=args.backend, runtimes=wanted)
     except (OSError, RuntimeError) as error:
-        raise CommandError(
-            f"no sandbox server could be started ({error}); `spadework doctor` says what is "
-            "missing"
-        ) from error
-    try:
+        raise CommandError(str(error)) from error
+    with closing(server):
         yield server.address
-    finally:
-        server.__exit__(None, None, None)

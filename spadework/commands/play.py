@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json and not args.policy and not args.actions:
         raise UsageError("--json needs --policy or --actions: by hand there is nobody to read it")
     source = read_source(args.file)
-    with server_address(args) as address, SandboxClient(address) as client:
+    with server_address(args, [args.runtime]) as address, SandboxClient(address) as client:
         transcript = play(args, source, client)
     if args.json:
         console.print_json(transcript)

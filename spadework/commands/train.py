@@ -1,0 +1,148 @@
+"""Train a model by self-play: it writes environments and plays them, and learns from both.
+
+PRESET is the name of a shipped preset or a YAML file; OVERRIDES set single values, as in
+`run.steps=20 update.learning_rate=1e-4`. The run's folder receives metrics, the archive of
+environments, trajectories, checkpoints, an evaluation before and after, and report.html.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spadework.sandbox import add_server_arguments
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from trainer.config import Config
+    from trainer.protocols import EvaluationItem
+
+SUMMARY = "train a model by self-play"
+DEFAULT_PRESET = "cpu-demo"
+
+# Held-out environments that share the evaluation's episodes: enough to spread over all
+# families and their difficulties.
+EVALUATION_ENVIRONMENTS = 48
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "settings",
+        nargs="*",
+        metavar="PRESET | OVERRIDE",
+        help=f"a preset or file first (default: {DEFAULT_PRESET}), then section.key=value",
+    )
+    parser.add_argument(
+        "--run-dir", type=Path, metavar="DIR", help="folder of the run (default: runs/PRESET)"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with the run that is in the folder"
+    )
+    parser.add_argument("--seed", type=int, help="seeds everything (default: 0)")
+    parser.add_argument(
+        "--model", metavar="NAME", help="Hugging Face model name or path, for both roles"
+    )
+    parser.add_argument(
+        "--endpoint", metavar="URL", help="OpenAI-compatible server that designs (.../v1)"
+    )
+    parser.add_argument("--endpoint-model", metavar="NAME", help="its model")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    add_server_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from spadework import console
+    from spadework.sandbox import server_address
+    from trainer.config import ConfigError
+
+    try:
+        config = resolve_config(args)
+    except ConfigError as error:
+        raise console.UsageError(str(error)) from error
+    shown = Console(stderr=args.json)
+    with server_address(args) as address:
+        summary = asyncio.run(_train(config, address, args.resume, shown))
+    from spadework.report import write_report
+
+    summary["report"] = str(write_report(config.folder))
+    if args.json:
+        console.print_json(summary)
+    else:
+        print(f"report: {summary['report']}")
+    return console.OK
+
+
+def resolve_config(args: argparse.Namespace) -> Config:
+    """The run's configuration from preset, overrides and flags; flags win.
+
+    Raises:
+        ConfigError: If a setting is unknown or makes no sense.
+    """
+    from trainer.config import load_config
+
+    settings = list(args.settings)
+    preset = settings.pop(0) if settings and "=" not in settings[0] else DEFAULT_PRESET
+    if args.resume and args.run_dir and (args.run_dir / "config.json").is_file():
+        # What the run began with; JSON is YAML.
+        preset = str(args.run_dir / "config.json")
+    flags = {
+        "model.name": args.model,
+        "design.endpoint": args.endpoint,
+        "design.endpoint_model": args.endpoint_model,
+        "run.seed": args.seed,
+    }
+    if args.run_dir is not None:
+        folder = args.run_dir.resolve()
+        flags |= {"run.root": str(folder.parent), "run.name": folder.name}
+    settings += [f"{key}={value}" for key, value in flags.items() if value is not None]
+    return load_config(preset, settings)
+
+
+async def _train(config: Config, address: str, resume: bool, shown: Console) -> dict[str, Any]:
+    from sandbox_api import AsyncSandboxClient
+
+    from designer import Archive, Designer
+    from trainer.run import run as run_training
+
+    config.folder.mkdir(parents=True, exist_ok=True)
+    async with AsyncSandboxClient(address) as client:
+        with Archive(config.folder / "archive.sqlite") as archive:
+            designer = Designer(
+                client,
+                archive,
+                method=config.design.method,
+                max_turns=config.play.max_turns,
+                seed=config.run.seed,
+                prompt_style="compact" if config.model.name == "tiny" else "chat",
+            )
+            return await run_training(
+                config,
+                client,
+                designer,
+                evaluation_items(config.play.max_turns),
+                resume=resume,
+                console=shown,
+            )
+
+
+def evaluation_items(max_turns: int) -> list[EvaluationItem]:
+    """The held-out environments that every run is measured on, whatever its seed."""
+    from designer import evaluation_suite
+    from trainer.protocols import EvaluationItem
+
+    return [
+        EvaluationItem(
+            name=f"{spec.family}-{number:02d}",
+            family=spec.family,
+            source=spec.source,
+            hint=spec.hint,
+            max_turns=max_turns,
+            actions=tuple(spec.moves),
+        )
+        for number, spec in enumerate(evaluation_suite(EVALUATION_ENVIRONMENTS))
+    ]

@@ -41,9 +41,7 @@ def test_given_actions_give_a_transcript(address, door, capsys):
 
 
 def test_the_seed_reaches_the_program(address, door, capsys):
-    assert (
-        main(["play", door, "--server", address, "--json", "--policy=oracle", "--seed=1"]) == 0
-    )
+    assert main(["play", door, "--server", address, "--json", "--policy=oracle", "--seed=1"]) == 0
     played = transcript(capsys)
     assert [t["action"] for t in played["turns"]] == ["right"] * 3
     assert played["episode_return"] == 1.0

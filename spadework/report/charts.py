@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from markupsafe import Markup, escape
 
 from spadework.report.intervals import Estimate
+from spadework.report.untrusted_text import short
 
 WIDTH = 560
 HEIGHT = 250
+STEP = "training step"
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 14, 34
 
 
@@ -46,8 +48,8 @@ class Axes:
 
     x_range: tuple[float, float]
     y_range: tuple[float, float]
-    y_format: Callable[[float], str] = field(default=lambda v: f"{v:g}")
-    x_label: str = "training step"
+    y_format: Callable[[float], str] = field(default=lambda v: f"{v:,g}")
+    x_label: str = STEP
     height: int = HEIGHT
 
     def x(self, value: float) -> float:
@@ -69,7 +71,8 @@ class Axes:
             label = escape(self.y_format(tick))
             parts.append(f'<text class="tick" x="{_LEFT - 8}" y="{y + 4}">{label}</text>')
         for tick in ticks(*self.x_range, 7):
-            if tick == int(tick):
+            # There is no half a training step.
+            if self.x_label != STEP or tick == int(tick):
                 x = self.x(tick)
                 parts.append(f'<text class="tick mid" x="{x}" y="{bottom + 16}">{tick:g}</text>')
         parts.append(
@@ -122,7 +125,7 @@ def _hit_columns(axes: Axes, titles: Mapping[float, Sequence[str]]) -> str:
     for i, x in enumerate(xs):
         left = _LEFT if i == 0 else (axes.x(xs[i - 1]) + axes.x(x)) / 2
         right = WIDTH - _RIGHT if i == len(xs) - 1 else (axes.x(x) + axes.x(xs[i + 1])) / 2
-        title = escape("\n".join([f"step {x:g}", *titles[x]]))
+        title = escape("\n".join([f"{axes.x_label} {x:g}", *titles[x]]))
         parts.append(
             f'<rect class="hit" x="{left:.1f}" y="{_TOP}" width="{max(right - left, 0.5):.1f}" '
             f'height="{axes.height - _TOP - _BOTTOM}"><title>{title}</title></rect>'
@@ -140,7 +143,7 @@ def line_chart(
     *,
     label: str,
     y_range: tuple[float, float] | None = None,
-    y_format: Callable[[float], str] = lambda v: f"{v:g}",
+    y_format: Callable[[float], str] = lambda v: f"{v:,g}",
     value_format: Callable[[float], str] = lambda v: f"{v:.3g}",
     x_range: tuple[float, float] | None = None,
     marks: Iterable[tuple[float, str]] = (),
@@ -184,16 +187,17 @@ def stacked_bars(
     *,
     label: str,
     x_range: tuple[float, float] | None = None,
+    x_label: str = STEP,
     unit: str = "",
 ) -> Markup:
     """Bars over steps, split into layers of (name, color, a value an x)."""
     totals = [sum(values[i] for _, _, values in layers) for i in range(len(xs))]
     if not xs or not any(totals):
         return nothing("Not recorded in this run.")
-    span = x_range or x_span(xs)
-    axes = Axes((span[0] - 0.5, span[1] + 0.5), (0.0, max(totals) * 1.04))
     gap = min((b - a for a, b in itertools.pairwise(xs)), default=1.0)
-    width = max(1.0, min(26.0, (axes.x(gap) - axes.x(0)) * 0.82))
+    low, high = x_range or (min(xs), max(xs))
+    axes = Axes((low - gap / 2, high + gap / 2), (0.0, max(totals) * 1.04), x_label=x_label)
+    width = max(1.0, min(40.0, (axes.x(gap) - axes.x(0)) * 0.82))
     parts = [axes.frame()]
     titles: dict[float, list[str]] = {}
     for i, x in enumerate(xs):
@@ -272,7 +276,7 @@ def interval_rows(
         )
     for i, (name, color, e) in enumerate(rows):
         y = 14 + pitch * i + pitch / 2
-        parts.append(f'<text class="row" x="0" y="{y + 4.5}">{escape(name)}</text>')
+        parts.append(f'<text class="row" x="0" y="{y + 4.5}">{escape(short(name, 17))}</text>')
         if e.low is not None and e.high is not None:
             parts.append(
                 f'<line class="whisker c-{color}" x1="{x(e.low)}" x2="{x(e.high)}" '
@@ -282,14 +286,14 @@ def interval_rows(
         parts.append(
             f'<text class="value" x="{WIDTH}" y="{y + 4.5}">{escape(show(e.value))}</text>'
         )
-    return _svg("".join(parts), label, height)
+    return _svg("".join(parts), label, height, "flush")
 
 
 def horizontal_bars(rows: Sequence[tuple[str, float, str, str]], *, label: str) -> Markup:
     """Bars of (name, value, color, what is written behind the bar), longest name left."""
     if not rows or not any(value for _, value, _, _ in rows):
         return nothing("Not recorded in this run.")
-    left, pitch = 150, 27
+    left, pitch = 168, 27
     height = 8 + pitch * len(rows)
     scale = (WIDTH - left - 120) / max(value for _, value, _, _ in rows)
     parts = []
@@ -297,12 +301,12 @@ def horizontal_bars(rows: Sequence[tuple[str, float, str, str]], *, label: str) 
         y = 4 + pitch * i
         width = max(1.0, value * scale)
         parts.append(
-            f'<text class="row" x="0" y="{y + 17}">{escape(name)}</text>'
+            f'<text class="row" x="0" y="{y + 17}">{escape(short(name, 20))}</text>'
             f'<rect class="bar c-{color}" x="{left}" y="{y + 4}" width="{width:.1f}" '
             f'height="{pitch - 9}" rx="2"/>'
             f'<text class="after" x="{left + width + 8:.1f}" y="{y + 17}">{escape(note)}</text>'
         )
-    return _svg("".join(parts), label, height)
+    return _svg("".join(parts), label, height, "flush")
 
 
 def heat_rows(
@@ -323,7 +327,7 @@ def heat_rows(
     parts = []
     for i, (name, cells) in enumerate(rows):
         y = 4 + pitch * i
-        parts.append(f'<text class="row" x="0" y="{y + 18}">{escape(name)}</text>')
+        parts.append(f'<text class="row" x="0" y="{y + 18}">{escape(short(name, 17))}</text>')
         pooled: dict[int, tuple[float, int, float, float]] = {}
         for step, (mean, n) in cells.items():
             b = min(count - 1, int((step - first) / (last - first + 1) * count))
@@ -342,7 +346,7 @@ def heat_rows(
         if tick == int(tick):
             x = left + (tick - first + 0.5) / (last - first + 1) * (WIDTH - left - 4)
             parts.append(f'<text class="tick mid" x="{x:.1f}" y="{height - 10}">{tick:g}</text>')
-    return _svg("".join(parts), label, height)
+    return _svg("".join(parts), label, height, "flush")
 
 
 def nothing(text: str) -> Markup:

@@ -11,6 +11,7 @@ from spadework.report.charts import Series, percent
 from spadework.report.figures import Figure, early_late, step_range
 from spadework.report.intervals import Estimate
 from spadework.report.run_folder import RunRecord, number
+from spadework.report.untrusted_text import short
 
 REGIMES = (
     ("frontier", "frontier", "won with the hint more often than without"),
@@ -20,6 +21,8 @@ REGIMES = (
 )
 # An environment teaches when it is sometimes won and sometimes lost.
 LEARNABLE = (0.2, 0.8)
+# Environment ids are hashes; a longer one is not ours, and is cut wherever it is shown.
+ID_CHARS = 80
 
 
 def regime_key(regime: Any) -> str:
@@ -59,7 +62,7 @@ def curriculum(run: RunRecord) -> list[Figure]:
         counts[int(step)][regime] += 1
         lives[env].append((step, win, regret, regime))
         if win is not None:
-            family = str(by_env.get(env, {}).get("family") or "no family")
+            family = short(by_env.get(env, {}).get("family") or "no family", 40)
             heat[family][step].append(win)
     steps = sorted(counts)
     layers = [
@@ -80,9 +83,10 @@ def curriculum(run: RunRecord) -> list[Figure]:
             line = [(p[0], value) for p in points if (value := p[at]) is not None]
             if line:
                 said = ", ".join(f"{y:.2f}" for _, y in line)
-                label = f"{row.get('family') or env[:12]} · {unit} {said} · {color}"
-                store.append(charts.Track(env, label, color, line))
-    low = min((y for t in regret_lives for _, y in t.points), default=0.0)
+                label = f"{short(row.get('family') or env, 40)} · {unit} {said} · {color}"
+                store.append(charts.Track(short(env, ID_CHARS), label, color, line))
+    regrets = [y for life in regret_lives for _, y in life.points]
+    low, high = min(regrets, default=0.0), max(regrets, default=0.0)
     legend = [(name, key) for name, key, _ in REGIMES]
     return [
         Figure(
@@ -106,12 +110,12 @@ def curriculum(run: RunRecord) -> list[Figure]:
             [("learnable share of the environments written at that step", "frontier")],
         ),
         Figure(
-            "Return of each environment",
-            "One line an environment, over the steps it was replayed. The band is the range "
-            "in which it teaches. Click a line to open the environment.",
+            "Win rate of each environment",
+            "Mean return without the hint; one line an environment, over the steps it was "
+            "replayed. In the green range it teaches. Click a line to open it.",
             charts.tracks(
                 win_lives,
-                label="Mean return of each environment",
+                label="Win rate of each environment",
                 x_range=span,
                 y_range=(min([0.0, *(y for t in win_lives for _, y in t.points)]), 1.0),
                 y_format=lambda v: f"{v:g}",
@@ -121,23 +125,25 @@ def curriculum(run: RunRecord) -> list[Figure]:
         ),
         Figure(
             "Regret of each environment",
-            "High while the agent needs the hint, near zero once it does not. "
-            "Click a line to open the environment.",
+            "What the hint still adds: near zero once the agent needs none, below zero where "
+            "it misleads. Click a line to open it.",
             charts.tracks(
                 regret_lives,
                 label="Regret of each environment",
                 x_range=span,
-                y_range=(min(low, -0.2), 1.0),
+                y_range=(min(low, -0.1), max(high, 0.2) + 0.05),
                 y_format=lambda v: f"{v:g}",
             ),
             legend,
         ),
         Figure(
             "Families",
-            "Mean return without the hint by family; darker is better.",
+            "Mean return without the hint by family; the stronger the colour, the higher.",
             charts.heat_rows(rows, label="Mean return by family and step", x_range=span),
         ),
+        _regret_figure(regrets),
         _gate_figure(run),
+        _drafts_figure(run, span),
     ]
 
 
@@ -159,12 +165,12 @@ def _learnable_by_design_step(run: RunRecord) -> list[tuple[float, Estimate]]:
 
 def gate_counts(run: RunRecord) -> Counter[str]:
     """Drafts by reason: from the archive, else from the metrics."""
-    counts = Counter(str(r["gate_reason"]) for r in run.environments if r.get("gate_reason"))
+    counts = Counter(short(r["gate_reason"], 40) for r in run.environments if r.get("gate_reason"))
     if not counts:
         for row in run.metrics:
             for key, value in row.items():
                 if key.startswith("gates/") and (n := number(value)):
-                    counts[key.removeprefix("gates/")] += int(n)
+                    counts[short(key.removeprefix("gates/"), 40)] += int(n)
     return counts
 
 
@@ -185,6 +191,46 @@ def _gate_figure(run: RunRecord) -> Figure:
         "Gates",
         f"{total:,} drafts, by the first gate that refused them; OK passed all.",
         charts.horizontal_bars(rows, label="Drafts by gate reason"),
+    )
+
+
+def _drafts_figure(run: RunRecord, span: tuple[float, float]) -> Figure:
+    by_step: dict[float, Counter[bool]] = defaultdict(Counter)
+    for row in run.environments:
+        step = number(row.get("created_step"))
+        if step is not None and row.get("gate_reason"):
+            by_step[step][row["gate_reason"] == "OK"] += 1
+    steps = sorted(by_step)
+    shares = [by_step[s][True] / by_step[s].total() for s in steps]
+    layers = [
+        ("passed", "frontier", [float(by_step[s][True]) for s in steps]),
+        ("refused", "lost", [float(by_step[s][False]) for s in steps]),
+    ]
+    return Figure(
+        "Drafts over time",
+        "Drafts at each design step. Share that passes: " + early_late(shares, percent),
+        charts.stacked_bars(steps, layers, label="Drafts by design step", x_range=span),
+        [(name, color) for name, color, _ in layers],
+    )
+
+
+def _regret_figure(regrets: list[float]) -> Figure:
+    """Distribution of the signed regret; its mean alone hides hints that mislead."""
+    width = 0.125
+    counts = Counter(round(value / width) for value in regrets)
+    bins = range(min(counts, default=0), max(counts, default=0) + 1)
+    negative = sum(value < 0 for value in regrets)
+    text = f"{len(regrets):,} measurements, one an environment and step; "
+    text += f"{percent(negative / len(regrets))} are below zero." if regrets else ""
+    return Figure(
+        "Regret, signed",
+        text,
+        charts.stacked_bars(
+            [b * width for b in bins],
+            [("measurements", "regret", [float(counts[b]) for b in bins])],
+            label="Distribution of the signed regret",
+            x_label="regret",
+        ),
     )
 
 

@@ -15,9 +15,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from spadework.report.curriculum import mean_win, regime_key
+from spadework.report.curriculum import ID_CHARS, mean_win, regime_key
 from spadework.report.run_folder import RunRecord, number
-from spadework.report.untrusted_text import visible
+from spadework.report.untrusted_text import short, visible
 
 BLOCK_ENVIRONMENTS = 16
 # Keeps the page under 5 MB; what does not fit is left out by name.
@@ -101,10 +101,10 @@ def _index_row(
     env = str(row.get("env_id"))
     last = history[env][-1] if history[env] else {}
     return [
-        visible(env, 80),
+        short(env, ID_CHARS),
         number(row.get("created_step")),
-        *(visible(row.get(key), 60) for key in ("kind", "method", "skill", "family")),
-        visible(row.get("gate_reason"), 60),
+        *(short(row.get(key), 60) for key in ("kind", "method", "skill", "family")),
+        short(row.get("gate_reason"), 60),
         regime_key(last["regime"]) if last.get("regime") else "",
         _rounded(wins.get(env)),
         _rounded(number(last.get("regret"))),
@@ -176,8 +176,7 @@ def _messages(prompt: Any) -> list[list[str]]:
         parsed = None
     if isinstance(parsed, list) and all(isinstance(m, dict) for m in parsed):
         return [
-            [visible(m.get("role"), 40), visible(m.get("content"), MAX_PROMPT_CHARS)]
-            for m in parsed
+            [short(m.get("role"), 40), visible(m.get("content"), MAX_PROMPT_CHARS)] for m in parsed
         ]
     return [["prompt", visible(prompt, MAX_PROMPT_CHARS)]]
 

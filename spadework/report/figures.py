@@ -13,6 +13,7 @@ from spadework.report import charts, intervals
 from spadework.report.charts import Series, percent
 from spadework.report.intervals import Estimate
 from spadework.report.run_folder import RunRecord, number
+from spadework.report.untrusted_text import short
 
 
 @dataclass(frozen=True)
@@ -140,8 +141,9 @@ def sandbox(run: RunRecord) -> list[Figure]:
     span = step_range(run)
     kills = totals(run, "sandbox/kills/")
     lost = math.fsum(v for _, v in values(run, "sandbox/lost_plays"))
-    rows = [(f"killed: {k}", v, "lost", f"{v:,.0f}") for k, v in sorted(kills.items())]
-    rows.append(("lost plays", lost, "unknown", f"{lost:,.0f}"))
+    rows = [("plays lost", lost, "unknown", f"{lost:,.0f}")]
+    for cause, n in sorted(kills.items(), key=lambda item: -item[1]):
+        rows.append((cause.lower().replace("_", " "), n, "lost", f"{n:,.0f} killed"))
     timed = [
         (name, color, dict(values(run, key)))
         for name, color, key in (
@@ -203,7 +205,7 @@ def totals(run: RunRecord, prefix: str) -> dict[str, float]:
     for row in run.metrics:
         for key, value in row.items():
             if key.startswith(prefix) and (n := number(value)):
-                sums[key.removeprefix(prefix)] += n
+                sums[short(key.removeprefix(prefix), 40)] += n
     return dict(sums)
 
 

@@ -72,6 +72,8 @@ def _estimate(record: Any, value_key: str, interval_key: str) -> Estimate | None
 
 def verdict(rows: list[PolicyRow]) -> tuple[str, str]:
     """(tone, sentence) about before against after; tone is good, bad or open."""
+    if not rows:
+        return "open", "There is no eval.json: the held-out evaluation was not run."
     by_key = {row.key: row for row in rows}
     before, after = by_key.get("before"), by_key.get("after")
     if after is None or before is None:

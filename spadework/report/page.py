@@ -17,7 +17,7 @@ from markupsafe import Markup
 from spadework.report import charts, curriculum, environment_list, figures, heldout
 from spadework.report.curriculum import REGIMES
 from spadework.report.run_folder import RunRecord, number, read_run
-from spadework.report.untrusted_text import visible
+from spadework.report.untrusted_text import short, visible
 
 
 def write_report(run_dir: Path | str) -> Path:
@@ -44,27 +44,26 @@ def write_report(run_dir: Path | str) -> Path:
 def render(run: RunRecord) -> str:
     """The report of a run as HTML."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("spadework.report", ""),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["visible"] = visible
-    environment.filters["figure"] = lambda v, form="{:.2f}": "–" if v is None else form.format(v)
+    environment.filters["short"] = short
+    environment.filters["figure"] = lambda value, form="{:.2f}": form.format(value)
     script = _resource("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     listing = environment_list.build(run)
     rows = heldout.policies(run.evaluation)
     tone, sentence = heldout.verdict(rows)
-    return environment.get_template("report.html.j2").render(
-        title=visible(run.path.resolve().name, 120),
+    return environment.from_string(_resource("report.html.j2")).render(
+        title=short(run.path.resolve().name, 120),
         style=Markup(_resource("report.css")),
         script=Markup(script),
         script_hash=digest,
         status=_status(run),
         facts=_facts(run),
-        faults=[visible(fault, 300) for fault in run.faults],
+        faults=[short(fault, 300) for fault in run.faults],
         policies=rows,
         protocol=_flat(run.evaluation.get("protocol")),
         verdict_tone=tone,
@@ -106,7 +105,7 @@ def _flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
     if not prefix:
         return []
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return [(visible(prefix, 200), visible(text, 600))]
+    return [(short(prefix, 200), visible(text, 600))]
 
 
 def _find(config: dict[str, Any], *names: str) -> Any:
@@ -149,7 +148,7 @@ def _facts(run: RunRecord) -> list[tuple[str, str]]:
     clock = max((v for _, v in figures.values(run, "time_s")), default=None)
     facts: list[tuple[str, Any]] = [
         ("preset", _find(run.config, "preset")),
-        ("model", _find(run.config, "model", "model_name", "model_name_or_path")),
+        ("model", _find(run.config, "model", "model.name", "model_name", "model_name_or_path")),
         ("run seed", _find(run.config, "seed", "run_seed")),
         ("training steps", f"{len(run.metrics):,}" if run.metrics else None),
         ("time", _duration(clock) if clock else None),
@@ -158,7 +157,7 @@ def _facts(run: RunRecord) -> list[tuple[str, str]]:
         ("plays", f"{len(run.plays):,}" if run.plays else None),
         ("written by", ", ".join(_methods(run)) or None),
     ]
-    return [(name, visible(value, 60)) for name, value in facts if value]
+    return [(name, short(value, 60)) for name, value in facts if value]
 
 
 def _methods(run: RunRecord) -> list[str]:
@@ -174,15 +173,13 @@ def _headline(rows: list[heldout.PolicyRow]) -> dict[str, heldout.PolicyRow] | N
 
 
 def _heldout_chart(rows: list[heldout.PolicyRow]) -> Markup:
-    if not rows:
-        return charts.nothing("There is no eval.json: the held-out evaluation was not run.")
     bounds = [
         bound
         for row in rows
         for bound in (row.mean_return.value, row.mean_return.low, row.mean_return.high)
         if number(bound) is not None and bound is not None
     ]
-    low, high = min(0.0, *bounds), max(1.0, *bounds)
+    low, high = min([0.0, *bounds]), max([1.0, *bounds])
     return charts.interval_rows(
         [(row.name, row.color, row.mean_return) for row in rows],
         label="Held-out mean return of each policy with 95% intervals",

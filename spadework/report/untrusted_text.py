@@ -36,3 +36,9 @@ def visible(text: object, max_chars: int = 0) -> str:
     cut = len(raw) - max_chars if max_chars and len(raw) > max_chars else 0
     shown = _INVISIBLE.sub(_name, raw[: len(raw) - cut])
     return f"{shown}\n[{cut:,} more characters are in the run folder]" if cut else shown
+
+
+def short(text: object, max_chars: int) -> str:
+    """A label of one line, at most `max_chars` long; an ellipsis stands for the rest."""
+    line = " ".join(visible(text).split())
+    return line if len(line) <= max_chars else line[: max_chars - 1] + "\u2026"

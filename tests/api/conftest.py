@@ -4,8 +4,9 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
-from fake_server import FakeServer, FakeServicer
 from sandbox_api import AsyncSandboxClient
+
+from tests.api.fake_server import FakeServer, FakeServicer
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import time
 
 import grpc
 import pytest
-from fake_server import FakeServer, FakeServicer
 from sandbox_api import (
     AsyncSandboxClient,
     CapacityError,
@@ -24,6 +23,8 @@ from sandbox_api import (
     _async,
     _dispatch,
 )
+
+from tests.api.fake_server import FakeServer, FakeServicer
 
 
 async def start(client: AsyncSandboxClient, count: int) -> list[str]:

@@ -6,7 +6,6 @@ import inspect
 import threading
 
 import pytest
-from fake_server import FakeServer
 from sandbox_api import (
     AsyncSandboxClient,
     EpisodeLostError,
@@ -14,6 +13,8 @@ from sandbox_api import (
     SandboxClient,
     StepItem,
 )
+
+from tests.api.fake_server import FakeServer
 
 
 def play(client: SandboxClient) -> list[str]:

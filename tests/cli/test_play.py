@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from programs import BROKEN, DOOR, RAISES
 
 from sandbox_server import LocalServer
 from spadework.cli import main
+from tests.cli.programs import BROKEN, DOOR, RAISES
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         dest="skills",
         metavar="SKILL",
-        help="skill to write for; may be repeated (default: all)",
+        help="skill to write for: math, logic, spatial, pattern, optim or causal; may be "
+        "repeated (default: all)",
     )
     who = parser.add_mutually_exclusive_group()
     who.add_argument("--model", metavar="NAME", help="model to write with, as in `train`")
@@ -77,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
         raise console.UsageError(
             "--method free_code needs --model or --endpoint: chance writes no programs"
         )
+    _check_skills(args.skills or ())
     args.out.mkdir(parents=True, exist_ok=True)
     with server_address(args) as address:
         reports = asyncio.run(_design(args, address))
@@ -92,6 +95,15 @@ def run(args: argparse.Namespace) -> int:
         passed = sum(report.passed for report in reports)
         print(f"{passed} of {len(reports)} passed; written to {args.out}")
     return console.OK if any(report.passed for report in reports) else console.NEGATIVE
+
+
+def _check_skills(skills: Sequence[str]) -> None:
+    from designer.families import SKILLS
+    from spadework.console import UsageError
+
+    for skill in skills:
+        if skill not in SKILLS:
+            raise UsageError(f"no skill {skill!r}; there are {', '.join(SKILLS)}")
 
 
 def _writer(args: argparse.Namespace) -> Writer:
@@ -125,7 +137,7 @@ async def _design(args: argparse.Namespace, address: str) -> list[GateReport]:
                     client,
                     archive,
                     method=args.method,
-                    skills=args.skills,
+                    skills=args.skills or (),
                     max_turns=args.max_turns,
                     seed=args.seed,
                 )

@@ -132,7 +132,7 @@ async def _train(config: Config, address: str, resume: bool, shown: Console) -> 
 
 def evaluation_items(max_turns: int) -> list[EvaluationItem]:
     """The held-out environments that every run is measured on, whatever its seed."""
-    from designer import evaluation_suite
+    from designer.families import evaluation_suite
     from trainer.protocols import EvaluationItem
 
     return [

@@ -68,8 +68,8 @@ class Axes:
             y = self.y(tick)
             zero = " zero" if tick == 0 else ""
             parts.append(f'<line class="grid{zero}" x1="{_LEFT}" x2="{right}" y1="{y}" y2="{y}"/>')
-            label = escape(self.y_format(tick))
-            parts.append(f'<text class="tick" x="{_LEFT - 8}" y="{y + 4}">{label}</text>')
+            said = escape(self.y_format(tick))
+            parts.append(f'<text class="tick" x="{_LEFT - 8}" y="{y + 4}">{said}</text>')
         for tick in ticks(*self.x_range, 7):
             # There is no half a training step.
             if self.x_label != STEP or tick == int(tick):

@@ -75,18 +75,23 @@ def curriculum(run: RunRecord) -> list[Figure]:
         (family, {s: (math.fsum(v) / len(v), len(v)) for s, v in cells.items()})
         for family, cells in heat.items()
     )
-    win_lives, regret_lives = [], []
+    win_lives: list[charts.Track] = []
+    regret_lives: list[charts.Track] = []
     for env, points in lives.items():
         row = by_env.get(env, {})
         color = points[-1][3]
-        for at, unit, store in ((1, "mean return", win_lives), (2, "regret", regret_lives)):
-            line = [(p[0], value) for p in points if (value := p[at]) is not None]
+        wins = [(step, win) for step, win, _, _ in points if win is not None]
+        regrets = [(step, regret) for step, _, regret, _ in points if regret is not None]
+        for line, unit, store in (
+            (wins, "mean return", win_lives),
+            (regrets, "regret", regret_lives),
+        ):
             if line:
                 said = ", ".join(f"{y:.2f}" for _, y in line)
                 label = f"{short(row.get('family') or env, 40)} · {unit} {said} · {color}"
                 store.append(charts.Track(short(env, ID_CHARS), label, color, line))
-    regrets = [y for life in regret_lives for _, y in life.points]
-    low, high = min(regrets, default=0.0), max(regrets, default=0.0)
+    signed = [y for life in regret_lives for _, y in life.points]
+    low, high = min(signed, default=0.0), max(signed, default=0.0)
     legend = [(name, key) for name, key, _ in REGIMES]
     return [
         Figure(
@@ -98,7 +103,8 @@ def curriculum(run: RunRecord) -> list[Figure]:
         Figure(
             "Learnable share",
             f"Share of new environments whose mean return lies in [{LEARNABLE[0]}, "
-            f"{LEARNABLE[1]}], Wilson interval. " + early_late([e.value for _, e in learnable]),
+            f"{LEARNABLE[1]}], Wilson interval. "
+            + early_late([e.value for _, e in learnable], percent),
             charts.line_chart(
                 [Series("learnable", "frontier", learnable)],
                 label="Learnable share by design step",
@@ -141,7 +147,7 @@ def curriculum(run: RunRecord) -> list[Figure]:
             "Mean return without the hint by family; the stronger the colour, the higher.",
             charts.heat_rows(rows, label="Mean return by family and step", x_range=span),
         ),
-        _regret_figure(regrets),
+        _regret_figure(signed),
         _gate_figure(run),
         _drafts_figure(run, span),
     ]

@@ -76,7 +76,7 @@ def marks(run: RunRecord) -> list[tuple[float, str]]:
 
 def learning(run: RunRecord) -> list[Figure]:
     """Learning curves of both roles, the regret, and the update's health."""
-    span = {"x_range": step_range(run), "marks": marks(run)}
+    span, stages = step_range(run), marks(run)
     plain = estimates(run, "agent/mean_return", std="agent/return_std", n="agent/return_n")
     hinted = estimates(run, "agent/mean_return_hinted")
     designer = estimates(
@@ -96,7 +96,8 @@ def learning(run: RunRecord) -> list[Figure]:
                     Series("without hint", "plain", plain),
                 ],
                 label="Mean return of the agent over training steps",
-                **span,
+                x_range=span,
+                marks=stages,
             ),
             [("without hint, 95% interval", "plain"), ("with hint", "hinted")],
         ),
@@ -106,7 +107,8 @@ def learning(run: RunRecord) -> list[Figure]:
             charts.line_chart(
                 [Series("designer reward", "designer", designer)],
                 label="Mean reward of the designer over training steps",
-                **span,
+                x_range=span,
+                marks=stages,
             ),
             [("mean reward, 95% interval", "designer")],
         ),
@@ -115,7 +117,10 @@ def learning(run: RunRecord) -> list[Figure]:
             "Return with the hint minus return without it, same seeds in both arms. "
             + early_late([e.value for _, e in regret]),
             charts.line_chart(
-                [Series("regret", "regret", regret)], label="Mean hint regret", **span
+                [Series("regret", "regret", regret)],
+                label="Mean hint regret",
+                x_range=span,
+                marks=stages,
             ),
             [("mean, 95% interval from the paired standard error", "regret")],
         ),
@@ -129,7 +134,8 @@ def learning(run: RunRecord) -> list[Figure]:
                     Series("groups without variance", "lost", flat, dashed=True),
                 ],
                 label="Entropy and share of groups without variance",
-                **span,
+                x_range=span,
+                marks=stages,
             ),
             [("entropy", "entropy"), ("share of groups without variance", "lost")],
         ),

@@ -40,7 +40,7 @@ def policies(evaluation: dict[str, Any]) -> list[PolicyRow]:
     for key in order:
         record = found.get(key)
         mean = _estimate(record, "mean_return", "ci95")
-        if mean is None:
+        if mean is None or not isinstance(record, dict):
             continue
         name, color = known.get(key, (key, "unknown"))
         families = record.get("by_family")

@@ -50,7 +50,7 @@ def render(run: RunRecord) -> str:
         lstrip_blocks=True,
     )
     environment.filters["short"] = short
-    environment.filters["figure"] = lambda value, form="{:.2f}": form.format(value)
+    environment.filters["figure"] = _figure
     script = _resource("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     listing = environment_list.build(run)
@@ -82,6 +82,10 @@ def render(run: RunRecord) -> str:
         config=_flat(run.config),
         summary=_flat(run.summary),
     )
+
+
+def _figure(value: float, form: str = "{:.2f}") -> str:
+    return form.format(value).replace("-", "\u2212")
 
 
 def _resource(name: str) -> str:
@@ -154,7 +158,7 @@ def _facts(run: RunRecord) -> list[tuple[str, str]]:
         ("time", _duration(clock) if clock else None),
         ("environments", f"{gates['OK']:,}" if gates else None),
         ("drafts refused", f"{sum(gates.values()) - gates['OK']:,}" if gates else None),
-        ("plays", f"{len(run.plays):,}" if run.plays else None),
+        ("plays", f"{run.plays:,}" if run.plays else None),
         ("written by", ", ".join(_methods(run)) or None),
     ]
     return [(name, short(value, 60)) for name, value in facts if value]

@@ -17,7 +17,7 @@
     parent.append(...children.filter(Boolean));
     return parent;
   };
-  const show = (value, digits = 2) => (value === null || value === undefined ? "–" : value.toFixed(digits));
+  const show = (value, digits = 2) => (value === null || value === undefined ? "–" : value.toFixed(digits).replace("-", "\u2212"));
 
   const index = JSON.parse($("index").textContent);
   const environments = index.rows.map((row) =>

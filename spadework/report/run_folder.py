@@ -27,7 +27,7 @@ class RunRecord:
     Attributes:
         metrics: One mapping a training step, ordered by step; keys as in metrics.jsonl.
         environments: Rows of the archive's table of that name, refused drafts included.
-        plays: Rows of the archive's table of that name.
+        plays: Number of rows of the archive's table of that name.
         measurements: Rows of the archive's table of that name, ordered by step.
         trajectories: env_id -> (step, seed) -> arm -> the recorded line.
         faults: What could not be read, in sentences.
@@ -39,7 +39,7 @@ class RunRecord:
     evaluation: dict[str, Any] = field(default_factory=dict)
     metrics: list[dict[str, Any]] = field(default_factory=list)
     environments: list[dict[str, Any]] = field(default_factory=list)
-    plays: list[dict[str, Any]] = field(default_factory=list)
+    plays: int = 0
     measurements: list[dict[str, Any]] = field(default_factory=list)
     trajectories: dict[str, dict[tuple[int, int], dict[str, dict[str, Any]]]] = field(
         default_factory=dict
@@ -143,7 +143,7 @@ def _read_archive(run: RunRecord) -> None:
     connection.text_factory = lambda raw: raw.decode("utf-8", errors="replace")
     try:
         run.environments = _rows(run, connection, "environments", "created_step, slot")
-        run.plays = _rows(run, connection, "plays", "step")
+        run.plays = _count(connection, "plays")
         run.measurements = _rows(run, connection, "measurements", "step")
     finally:
         connection.close()
@@ -158,6 +158,13 @@ def _rows(
     except sqlite3.Error as error:
         run.faults.append(f"archive.sqlite: {table} cannot be read ({error}).")
         return []
+
+
+def _count(connection: sqlite3.Connection, table: str) -> int:
+    try:
+        return int(connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0])
+    except sqlite3.Error:
+        return 0
 
 
 def _read_trajectories(run: RunRecord) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from sandbox_api.client import AsyncSandboxClient
@@ -33,12 +36,54 @@ class CounterEnv:
 """
 
 
+# Host user ids from here on belong to episodes and to nothing else.
+_FIRST_EPISODE_ID = 1_500_001_000
+
+
+def _parents() -> dict[int, int]:
+    """Parent of every process on the host."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                found[int(folder.name)] = int(
+                    (folder / "stat").read_text().rpartition(")")[2].split()[1]
+                )
+    return found
+
+
 class Sandbox:
     """A client with the few verbs that most tests need."""
 
-    def __init__(self, client: AsyncSandboxClient, backend: str) -> None:
+    def __init__(self, client: AsyncSandboxClient, backend: str, server: LocalServer) -> None:
         self.client = client
         self.backend = backend
+        self._server = server
+        self._started: list[str] = []
+
+    def episode_processes(self) -> list[int]:
+        """Host pids of this server's episodes: its descendants with an episode's user id."""
+        parents = _parents()
+        found = []
+        for pid in parents:
+            with contextlib.suppress(FileNotFoundError):
+                if Path(f"/proc/{pid}").stat().st_uid < _FIRST_EPISODE_ID:
+                    continue
+                above = pid
+                while above in parents and above != self._server.process.pid:
+                    above = parents[above]
+                if above == self._server.process.pid:
+                    found.append(pid)
+        return found
+
+    async def nothing_left(self) -> None:
+        """Close what this test started; then no process of any episode is there."""
+        await self.client.close_episodes(self._started)
+        for _ in range(100):
+            if not self.episode_processes():
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"processes left: {self.episode_processes()}")
 
     async def register(self, source: str, **limits: float) -> Program:
         return await self.client.register_program(source, limits=Limits(**limits))
@@ -46,7 +91,12 @@ class Sandbox:
     async def start(self, source: str, *, seed: int = 0, **limits: float) -> Episode:
         program = await self.register(source, **limits)
         assert program.diagnostic is None, program.diagnostic
-        return (await self.client.reset([ResetItem(program.program_id, seed=seed)]))[0]
+        return (await self.reset([ResetItem(program.program_id, seed=seed)]))[0]
+
+    async def reset(self, items: list[ResetItem]) -> list[Episode]:
+        episodes = await self.client.reset(items)
+        self._started += [e.episode_id for e in episodes]
+        return episodes
 
     async def step(self, episode: Episode, index: int, action: str = "+") -> StepResult:
         return (await self.client.step([StepItem(episode.episode_id, index, action)]))[0]
@@ -80,7 +130,9 @@ def server(request: pytest.FixtureRequest) -> Iterator[tuple[str, LocalServer]]:
 async def sandbox(server: tuple[str, LocalServer]) -> AsyncIterator[Sandbox]:
     backend, running = server
     async with AsyncSandboxClient(running.address) as client:
-        yield Sandbox(client, backend)
+        sandbox = Sandbox(client, backend, running)
+        yield sandbox
+        await sandbox.nothing_left()
 
 
 @pytest.fixture(scope="session")
@@ -93,4 +145,6 @@ def jailed_server() -> Iterator[LocalServer]:
 async def jailed(jailed_server: LocalServer) -> AsyncIterator[Sandbox]:
     """For what only the jail enforces."""
     async with AsyncSandboxClient(jailed_server.address) as client:
-        yield Sandbox(client, "nsjail")
+        sandbox = Sandbox(client, "nsjail", jailed_server)
+        yield sandbox
+        await sandbox.nothing_left()

@@ -68,7 +68,7 @@ async def test_a_program_that_does_not_load_says_where(
     assert program.diagnostic.phase is phase
     assert program.diagnostic.line == line
     assert program.diagnostic.exception == exception
-    episode = (await sandbox.client.reset([ResetItem(program.program_id)]))[0]
+    episode = (await sandbox.reset([ResetItem(program.program_id)]))[0]
     assert not episode.ok
 
 
@@ -98,9 +98,7 @@ async def test_a_failing_step_has_no_reward_and_says_why(sandbox: Sandbox) -> No
 
 
 @pytest.mark.parametrize("reward", ["float('nan')", "float('inf')", "'much'", "None", "1 << 5000"])
-async def test_a_reward_that_is_no_finite_number_is_refused(
-    sandbox: Sandbox, reward: str
-) -> None:
+async def test_a_reward_that_is_no_finite_number_is_refused(sandbox: Sandbox, reward: str) -> None:
     result = await sandbox.play_one(COUNTER.replace("float(won)", reward))
     assert result.outcome is Outcome.PROGRAM_ERROR
     assert result.reward is None
@@ -109,7 +107,9 @@ async def test_a_reward_that_is_no_finite_number_is_refused(
 
 async def test_each_item_of_a_batch_fails_alone(sandbox: Sandbox) -> None:
     good = await sandbox.start(COUNTER)
-    bad = await sandbox.start(COUNTER.replace("won = self.count", "1 / 0\n        won = self.count"))
+    bad = await sandbox.start(
+        COUNTER.replace("won = self.count", "1 / 0\n        won = self.count")
+    )
     results = await sandbox.client.step(
         [
             StepItem(good.episode_id, 0, "+"),
@@ -155,7 +155,7 @@ async def test_a_repeated_step_is_answered_from_the_record(server, sandbox: Sand
 
 async def test_the_server_truncates_at_max_turns(sandbox: Sandbox) -> None:
     program = await sandbox.register(COUNTER)
-    episode = (await sandbox.client.reset([ResetItem(program.program_id, max_turns=2)]))[0]
+    episode = (await sandbox.reset([ResetItem(program.program_id, max_turns=2)]))[0]
     first = await sandbox.step(episode, 0, "-")
     assert not first.done
     second = await sandbox.step(episode, 1, "-")
@@ -166,7 +166,7 @@ async def test_the_server_truncates_at_max_turns(sandbox: Sandbox) -> None:
 async def test_prefix_actions_rebuild_an_episode(sandbox: Sandbox) -> None:
     program = await sandbox.register(COUNTER)
     item = ResetItem(program.program_id, seed=2, prefix_actions=("+", "-"))
-    episode = (await sandbox.client.reset([item]))[0]
+    episode = (await sandbox.reset([item]))[0]
     assert [r.observation for r in episode.prefix_results] == ["at 1", "at 1"]
     assert episode.observation == "at 1"
     assert (await sandbox.step(episode, 2)).observation == "at 2"
@@ -181,7 +181,7 @@ class OptionsEnv:
 """
     program = await sandbox.register(source)
     item = ResetItem(program.program_id, options={"size": 7, "walls": True})
-    episode = (await sandbox.client.reset([item]))[0]
+    episode = (await sandbox.reset([item]))[0]
     assert episode.observation == "7 {'walls': True}"
 
 
@@ -281,8 +281,8 @@ async def test_wrong_requests_say_what_to_do(sandbox: Sandbox) -> None:
 async def test_a_thousand_items_in_one_call_come_back_in_order(sandbox: Sandbox) -> None:
     program = await sandbox.register(COUNTER)
     items = [ResetItem(program.program_id, seed=i) for i in range(100)]
-    episodes = await sandbox.client.reset(items)
-    again = await sandbox.client.reset(items)
+    episodes = await sandbox.reset(items)
+    again = await sandbox.reset(items)
     assert [e.observation for e in episodes] == [e.observation for e in again]
     results = await sandbox.client.step([StepItem(e.episode_id, 0, "-") for e in episodes])
     assert [r.episode_id for r in results] == [e.episode_id for e in episodes]

@@ -90,7 +90,7 @@ async def test_a_reset_without_info_and_a_four_tuple_step(sandbox: Sandbox) -> N
 async def test_spaces_take_text_and_observations_become_text(sandbox: Sandbox) -> None:
     program = await sandbox.register(SPACES)
     assert program.kind is ProgramKind.GYMNASIUM
-    episode = (await sandbox.client.reset([ResetItem(program.program_id)]))[0]
+    episode = (await sandbox.reset([ResetItem(program.program_id)]))[0]
     assert episode.observation == '[1, {"deep": [2.5, null]}]'
     odd = await sandbox.step(episode, 0, "north, please")
     assert odd.ok
@@ -105,7 +105,7 @@ async def test_tool_use_publishes_schemas_and_advances_by_criterion(sandbox: San
     program = await sandbox.register(TOOLS)
     assert program.kind is ProgramKind.TOOL_USE
     assert [t["function"]["name"] for t in program.tools] == ["close_order", "get_order"]
-    episode = (await sandbox.client.reset([ResetItem(program.program_id, seed=1)]))[0]
+    episode = (await sandbox.reset([ResetItem(program.program_id, seed=1)]))[0]
     assert episode.tools == program.tools
     assert episode.observation == "Close order A1."
     call = '<tool_call>{"name": "get_order", "arguments": {"order_id": "A1"}}</tool_call>'

@@ -1,0 +1,213 @@
+"""Every limit of an episode ends it with its own outcome, in time, and hurts nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from sandbox_api.types import Outcome, ResetItem, StepItem
+
+from tests.server.conftest import COUNTER, Sandbox
+
+pytestmark = pytest.mark.nsjail
+
+_MIB = 1024 * 1024
+
+
+def stepping(body: str) -> str:
+    """A program whose step runs `body`."""
+    indented = "\n".join("        " + line for line in body.strip().splitlines())
+    return f"""
+import os, sys
+class ActingEnv:
+    def reset(self, seed=None):
+        return "go", {{}}
+    def step(self, action):
+{indented}
+        return "survived", 0.0, False, False, {{}}
+"""
+
+
+# name, what step does, limits, outcome, name of the limit in the diagnostic
+OVER_THE_LIMIT = [
+    ("sleeps", "time.sleep(60)", {"step_timeout_s": 0.5}, Outcome.TIME_LIMIT, "step_timeout_s"),
+    ("loops", "while True: pass", {"step_timeout_s": 0.5}, Outcome.TIME_LIMIT, "step_timeout_s"),
+    (
+        "loops without a wall limit",
+        "while True: pass",
+        {"step_timeout_s": 20, "cpu_time_s": 1},
+        Outcome.TIME_LIMIT,
+        "cpu_time_s",
+    ),
+    (
+        "swallows everything and loops",
+        "while True:\n    try: time.sleep(0.1)\n    except BaseException: pass",
+        {"step_timeout_s": 0.5},
+        Outcome.TIME_LIMIT,
+        "step_timeout_s",
+    ),
+    (
+        "allocates in one go",
+        "x = bytearray(1 << 30)",
+        {"memory_bytes": 64 * _MIB},
+        Outcome.MEMORY_LIMIT,
+        "memory_bytes",
+    ),
+    (
+        "allocates in steps",
+        "x = []\nwhile True: x.append(bytearray(1 << 20))",
+        {"memory_bytes": 64 * _MIB},
+        Outcome.MEMORY_LIMIT,
+        "memory_bytes",
+    ),
+    (
+        "grows a list",
+        "x = [0]\nwhile True: x += x",
+        {"memory_bytes": 64 * _MIB},
+        Outcome.MEMORY_LIMIT,
+        "memory_bytes",
+    ),
+    (
+        "forks",
+        "os.fork()",
+        {},
+        Outcome.PROGRAM_ERROR,
+        "",
+    ),
+    (
+        "forks until refused",
+        "while True:\n    if os.fork() == 0: time.sleep(60)",
+        {"max_processes": 4},
+        Outcome.PROGRAM_ERROR,
+        "max_processes",
+    ),
+    (
+        "opens files",
+        "x = [open('/dev/null') for _ in range(100)]",
+        {"max_open_files": 16},
+        Outcome.PROGRAM_ERROR,
+        "max_open_files",
+    ),
+    (
+        "fills the scratch folder",
+        "for i in range(1000):\n    with open(f'/tmp/{i}', 'wb') as f: f.write(bytes(1 << 20))",
+        {"scratch_bytes": 4 * _MIB},
+        Outcome.OUTPUT_LIMIT,
+        "scratch_bytes",
+    ),
+    (
+        "writes one huge file",
+        "with open('/tmp/x', 'wb') as f:\n    f.seek(1 << 40)\n    f.write(b'x')",
+        {"scratch_bytes": 4 * _MIB},
+        Outcome.OUTPUT_LIMIT,
+        "scratch_bytes",
+    ),
+    (
+        "makes many files",
+        "for i in range(1000): open(f'/tmp/{i}', 'w').close()",
+        {"scratch_inodes": 32},
+        Outcome.OUTPUT_LIMIT,
+        "scratch_bytes",
+    ),
+    (
+        "prints without end",
+        "while True: print('x' * 1000)",
+        {"max_output_bytes": 100_000},
+        Outcome.OUTPUT_LIMIT,
+        "max_output_bytes",
+    ),
+    (
+        "prints and swallows",
+        "try:\n    while True: print('x' * 1000)\nexcept BaseException: pass",
+        {"max_output_bytes": 100_000},
+        Outcome.OUTPUT_LIMIT,
+        "max_output_bytes",
+    ),
+    (
+        "returns a huge info",
+        "return 'x', 0.0, False, False, {'x': 'y' * 100_000}",
+        {"max_info_bytes": 1_000},
+        Outcome.OUTPUT_LIMIT,
+        "max_info_bytes",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("body", "limits", "outcome", "limit"),
+    [case[1:] for case in OVER_THE_LIMIT],
+    ids=[case[0] for case in OVER_THE_LIMIT],
+)
+async def test_over_a_limit(
+    jailed: Sandbox, body: str, limits: dict[str, float], outcome: Outcome, limit: str
+) -> None:
+    neighbour = await jailed.start(COUNTER, seed=1)
+    episode = await jailed.start(stepping(body), **limits)
+    assert episode.ok, (episode.error, episode.diagnostic)
+    started = time.monotonic()
+    result = await jailed.step(episode, 0)
+    took_s = time.monotonic() - started
+    assert result.outcome is outcome, result
+    assert result.reward is None
+    assert result.diagnostic is not None
+    assert result.diagnostic.limit == limit, result.diagnostic
+    assert took_s < 8
+    assert (await jailed.step(neighbour, 0)).observation == "at 1"
+    await jailed.still_works()
+    await jailed.nothing_left()
+
+
+async def test_a_long_observation_is_cut_and_says_by_how_much(sandbox: Sandbox) -> None:
+    source = stepping("return 'ä' * 1000, 0.5, False, False, {}")
+    result = await sandbox.play_one(source, max_observation_bytes=101)
+    assert result.ok
+    assert result.observation == "ä" * 50
+    assert result.observation_cut_bytes == 2000 - 100
+    assert result.reward == 0.5
+
+
+async def test_a_long_action_is_refused_and_the_episode_goes_on(sandbox: Sandbox) -> None:
+    episode = await sandbox.start(COUNTER, max_action_bytes=10)
+    refused = await sandbox.step(episode, 0, "ä" * 6)
+    assert refused.error is not None
+    assert "max_action_bytes" in str(refused.error)
+    assert (await sandbox.step(episode, 0, "ä" * 5)).ok
+
+
+async def test_max_steps_truncates(sandbox: Sandbox) -> None:
+    episode = await sandbox.start(COUNTER, max_steps=2)
+    assert not (await sandbox.step(episode, 0, "-")).done
+    assert (await sandbox.step(episode, 1, "-")).truncated
+
+
+@pytest.mark.parametrize("limit", ["idle_timeout_s", "lifetime_s"])
+async def test_an_episode_ends_when_it_is_idle_or_old(sandbox: Sandbox, limit: str) -> None:
+    episode = await sandbox.start(COUNTER, **{limit: 0.5})
+    other = await sandbox.start(COUNTER)
+    await asyncio.sleep(3)
+    info = await sandbox.client.server_info()
+    assert info.ended_total.get(limit.split("_")[0], 0) >= 1
+    assert (await sandbox.step(other, 0)).ok
+
+
+async def test_an_items_own_timeout_wins(sandbox: Sandbox) -> None:
+    episode = await sandbox.start(stepping("time.sleep(30)"))
+    started = time.monotonic()
+    item = StepItem(episode.episode_id, 0, "x", timeout_s=0.3)
+    result = (await sandbox.client.step([item]))[0]
+    assert result.outcome is Outcome.TIME_LIMIT
+    assert time.monotonic() - started < 5
+
+
+async def test_loading_and_resetting_have_deadlines(sandbox: Sandbox) -> None:
+    program = await sandbox.register("while True: pass", load_timeout_s=0.5)
+    assert program.outcome is Outcome.TIME_LIMIT
+    assert program.diagnostic is not None
+    assert program.diagnostic.limit == "load_timeout_s"
+    source = COUNTER.replace('return f"count', 'time.sleep(30)\n        return f"count')
+    program = await sandbox.register(source, step_timeout_s=0.5)
+    episode = (await sandbox.reset([ResetItem(program.program_id)]))[0]
+    assert episode.outcome is Outcome.TIME_LIMIT
+    assert not episode.episode_id
+    await sandbox.still_works()

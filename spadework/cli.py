@@ -22,6 +22,10 @@ from spadework.console import (
     print_error,
 )
 
+# What `pip install spadework[train]` brings, by the name it is imported under.
+TRAIN_PACKAGES = {"torch", "transformers", "trl", "accelerate", "tokenizers", "xgrammar"}
+TRAIN_PACKAGES |= {"tensorboard", "yaml", "httpx", "datasets"}
+
 COMMANDS = ("serve", "doctor", "validate", "play", "design", "train", "report", "bench")
 
 
@@ -78,9 +82,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, CommandError):
             print_error(str(error))
             return error.exit_code
+        if isinstance(error, ModuleNotFoundError) and _root(error.name) in TRAIN_PACKAGES:
+            print_error(
+                f"this needs {error.name}; install it with: pip install 'spadework[train]'"
+            )
+            return FAILED
         reason = str(error) or "no message"
         print_error(f"{reason} ({type(error).__name__}; --debug shows where)")
         return FAILED
+
+
+def _root(module: str | None) -> str:
+    return (module or "").split(".")[0]
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,8 @@ def run(args: argparse.Namespace) -> int:
         config = resolve_config(args)
     except ConfigError as error:
         raise console.UsageError(str(error)) from error
+    # TRL warns at each start that rollout_func may change; our pin of TRL is the answer.
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     shown = Console(stderr=args.json)
     with server_address(args) as address:
         summary = asyncio.run(_train(config, address, args.resume, shown))

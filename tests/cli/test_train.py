@@ -1,0 +1,71 @@
+"""`spadework train`: what it resolves before any model is loaded."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from spadework.cli import build_parser, main
+from spadework.commands.train import evaluation_items, resolve_config
+
+
+def parse(*arguments: str) -> argparse.Namespace:
+    return build_parser().parse_args(["train", *arguments])
+
+
+def test_flags_win_over_overrides_and_overrides_over_the_preset(tmp_path: Path):
+    config = resolve_config(
+        parse("cpu-demo", "run.seed=1", "run.steps=3", "--seed", "2", "--run-dir", str(tmp_path))
+    )
+    assert config.run.steps == 3
+    assert config.run.seed == 2
+    assert config.folder == tmp_path
+
+
+def test_overrides_alone_use_the_default_preset():
+    assert resolve_config(parse("run.steps=7")).run.steps == 7
+    assert resolve_config(parse("run.steps=7")).model.name == "tiny"
+
+
+def test_model_and_endpoint_are_flags():
+    config = resolve_config(
+        parse("--model", "some/model", "--endpoint", "http://x/v1", "--endpoint-model", "m")
+    )
+    assert config.model.name == "some/model"
+    assert (config.design.endpoint, config.design.endpoint_model) == ("http://x/v1", "m")
+
+
+def test_resume_starts_from_the_configuration_of_the_run(tmp_path: Path):
+    import json
+
+    begun = resolve_config(parse("update.learning_rate=0.00025", "--run-dir", str(tmp_path)))
+    (tmp_path / "config.json").write_text(json.dumps(begun.to_dict()))
+    again = resolve_config(parse("--resume", "--run-dir", str(tmp_path)))
+    assert again == begun
+    longer = resolve_config(parse("--resume", "--run-dir", str(tmp_path), "run.steps=99"))
+    assert longer.run.steps == 99
+    assert longer.update.learning_rate == 0.00025
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["no-such-preset"], "cpu-demo"),
+        (["run.stepz=3"], "run.steps"),
+        (["update.learning_rate=fast"], "update.learning_rate"),
+        (["--endpoint", "http://x/v1"], "endpoint_model"),
+    ],
+)
+def test_wrong_settings_exit_with_2_and_name_the_right_one(arguments, named, capsys):
+    assert main(["train", *arguments]) == 2
+    assert named in capsys.readouterr().err
+
+
+def test_evaluation_environments_are_held_out_distinct_and_the_same_for_every_run():
+    items = evaluation_items(12)
+    assert len({item.source for item in items}) == len(items) >= 40
+    assert len({item.family for item in items}) >= 6
+    assert all(item.actions and item.max_turns == 12 for item in items)
+    assert items == evaluation_items(12)

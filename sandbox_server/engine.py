@@ -225,12 +225,11 @@ class Engine:
         asked = Limits.from_proto(request.limits)
         limits = self.config.resolve_limits(asked).to_proto()
         jail = self._jails.get((runtime, PLAY_HASH_SEED))
-        if limits.max_processes > 1 and self.config.backend != "process" and jail is not None:
-            if not jail.own_users:
-                raise InvalidRequestError(
-                    "limits.max_processes over 1 needs a user id per episode, which this "
-                    "server cannot map; run it as root, or keep max_processes at 1"
-                )
+        if limits.max_processes > 1 and jail is not None and not jail.may_fork:
+            raise InvalidRequestError(
+                "limits.max_processes over 1 needs a user id per episode, which this "
+                "server cannot map; run it as root, or keep max_processes at 1"
+            )
         text = json.dumps([source, request.entry, runtime]).encode()
         digest = hashlib.sha256(text + limits.SerializeToString(deterministic=True))
         program_id = digest.hexdigest()

@@ -94,9 +94,12 @@ class Jail:
         poller.add(self._control.fileno(), self._on_control)
 
     @property
-    def own_users(self) -> bool:
-        """Whether each episode has a user id of its own."""
-        return self._maps_users
+    def may_fork(self) -> bool:
+        """Whether an episode's processes can be counted, and so be allowed at all.
+
+        Where nothing is isolated, nothing is promised about them.
+        """
+        return self._maps_users or not self._process.isolated
 
     async def ready(self) -> None:
         """Wait for the zygote.

@@ -30,12 +30,14 @@ class JailProcess:
         control: The supervisor's end of the zygote's control socket.
         users: User ids, as the jail sees them, that episodes may get one each; empty
             where ids cannot be mapped and all episodes share the zygote's.
+        isolated: Whether its episodes are isolated at all.
         config: A file to remove once the zygote is ready.
     """
 
     process: subprocess.Popen[bytes]
     control: socket.socket
     users: range
+    isolated: bool = True
     config: Path | None = None
 
     def started(self) -> None:

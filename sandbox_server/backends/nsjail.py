@@ -110,7 +110,7 @@ class NsjailBackend(Backend):
             config.flush()
             process = spawn([binary, "--config", config.name], theirs, {})
         users = _EPISODE_USERS if maps_user_ids() else range(0)
-        return JailProcess(process, ours, users, Path(config.name))
+        return JailProcess(process, ours, users, config=Path(config.name))
 
     def _config(self, runtime: Runtime, hash_seed: int, control: socket.socket) -> str:
         policy = resources.files("sandbox_server") / "policy" / "nsjail.cfg"

@@ -36,4 +36,4 @@ class ProcessBackend(Backend):
         with theirs:
             command = [sys.executable, *zygote_arguments("bare", theirs, runtime)]
             process = spawn(command, theirs, variables)
-        return JailProcess(process, ours, range(0))
+        return JailProcess(process, ours, range(0), isolated=False)

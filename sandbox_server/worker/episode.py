@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import random
 import socket
 import sys
 import traceback
@@ -199,6 +200,8 @@ class EpisodeServer:
         ) as channel:
             _, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
         outcome = frames.COMPLETED
+        # The standard library seeds its global generator anew in every forked child.
+        generator = random.getstate()
         try:
             child = os.fork()
             if child == 0:
@@ -209,6 +212,7 @@ class EpisodeServer:
                     os._exit(1)
                 os.dup2(descriptors[0], self._fd)
                 os.close(descriptors[0])
+                random.setstate(generator)
             elif os.waitpid(child, 0)[1] != 0:
                 outcome = frames.PROGRAM_ERROR
         except OSError:

@@ -52,6 +52,19 @@ def _parents() -> dict[int, int]:
     return found
 
 
+def descendants(pid: int) -> list[int]:
+    """All processes below one, on the host."""
+    parents = _parents()
+    found = []
+    for candidate in parents:
+        above = candidate
+        while above in parents and above != pid:
+            above = parents[above]
+        if above == pid and candidate != pid:
+            found.append(candidate)
+    return found
+
+
 class Sandbox:
     """A client with the few verbs that most tests need."""
 
@@ -63,16 +76,10 @@ class Sandbox:
 
     def episode_processes(self) -> list[int]:
         """Host pids of this server's episodes: its descendants with an episode's user id."""
-        parents = _parents()
         found = []
-        for pid in parents:
+        for pid in descendants(self._server.process.pid):
             with contextlib.suppress(FileNotFoundError):
-                if Path(f"/proc/{pid}").stat().st_uid < _FIRST_EPISODE_ID:
-                    continue
-                above = pid
-                while above in parents and above != self._server.process.pid:
-                    above = parents[above]
-                if above == self._server.process.pid:
+                if Path(f"/proc/{pid}").stat().st_uid >= _FIRST_EPISODE_ID:
                     found.append(pid)
         return found
 

@@ -273,7 +273,7 @@ async def test_wrong_requests_say_what_to_do(sandbox: Sandbox) -> None:
         sandbox.client.register_program(COUNTER, limits=Limits(memory_bytes=1 << 60)),
         sandbox.client.register_program(COUNTER, limits=Limits(step_timeout_s=-1)),
     ):
-        with pytest.raises(InvalidRequestError, match="empty|no runtime|allows"):
+        with pytest.raises(InvalidRequestError, match=r"empty|no runtime|allows"):
             await request
     await sandbox.still_works()
 

@@ -183,7 +183,7 @@ async def test_max_steps_truncates(sandbox: Sandbox) -> None:
 
 @pytest.mark.parametrize("limit", ["idle_timeout_s", "lifetime_s"])
 async def test_an_episode_ends_when_it_is_idle_or_old(sandbox: Sandbox, limit: str) -> None:
-    episode = await sandbox.start(COUNTER, **{limit: 0.5})
+    await sandbox.start(COUNTER, **{limit: 0.5})
     other = await sandbox.start(COUNTER)
     await asyncio.sleep(3)
     info = await sandbox.client.server_info()

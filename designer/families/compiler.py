@@ -57,15 +57,18 @@ def check_spec(spec: Spec) -> Family:
     Raises:
         SpecError: If the family is unknown, or a parameter is missing, unknown or out of range.
     """
-    family = FAMILIES.get(spec.get(FAMILY_KEY, ""))
+    name = spec.get(FAMILY_KEY)
+    family = FAMILIES.get(name) if isinstance(name, str) else None
     if family is None:
-        raise SpecError(f"unknown family {spec.get(FAMILY_KEY)!r}; one of {sorted(FAMILIES)}")
+        raise SpecError(f"unknown family {name!r}; one of {sorted(FAMILIES)}")
     if extra := set(spec) - set(family.parameters) - {FAMILY_KEY}:
         raise SpecError(f"{family.name} has no parameter {sorted(extra)}")
-    for name, allowed in family.parameters.items():
-        value = spec.get(name)
+    for parameter, allowed in family.parameters.items():
+        value = spec.get(parameter)
         if type(value) is not int or value not in allowed:
-            raise SpecError(f"{family.name}.{name} is {value!r}, must be one of {list(allowed)}")
+            raise SpecError(
+                f"{family.name}.{parameter} is {value!r}, must be one of {list(allowed)}"
+            )
     return family
 
 

@@ -1,0 +1,356 @@
+"""The environment archive of a run: what was designed, how it was judged and played.
+
+One SQLite file in WAL mode, so that a report can read while a run writes. Everything is
+keyed by the training step; writing a step again after a resume replaces its rows.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import random
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from designer.drafts import GateReport
+
+REFUSED_PREFIX = "refused:"
+# Standard errors that a regret must stand above zero for its environment to rank high.
+CONFIDENCE_Z = 1.0
+
+# Statements of each schema version; `user_version` of the file is how many were run.
+_MIGRATIONS = (
+    """
+    CREATE TABLE environments (
+        env_id TEXT PRIMARY KEY,       -- program id, or refused:<step>:<number>
+        created_step INTEGER NOT NULL, -- training step that designed it first
+        designed_step INTEGER NOT NULL,-- training step that designed it last
+        slot INTEGER NOT NULL,
+        kind TEXT NOT NULL,            -- GAME, TOOL_USE, GYMNASIUM; empty when refused early
+        method TEXT NOT NULL,
+        skill TEXT NOT NULL,
+        family TEXT NOT NULL,
+        spec_json TEXT,
+        source TEXT,
+        hint TEXT,
+        prompt TEXT NOT NULL,          -- chat messages as JSON
+        completion TEXT NOT NULL,
+        gate_reason TEXT NOT NULL,
+        gate_detail TEXT NOT NULL,
+        gate_cost_json TEXT NOT NULL,  -- wall seconds by gate
+        designer_reward REAL           -- of the last measurement; NULL if there was none
+    );
+    CREATE INDEX environments_by_step ON environments (created_step);
+    CREATE INDEX environments_by_skill ON environments (skill, gate_reason);
+    CREATE TABLE plays (
+        env_id TEXT NOT NULL,
+        step INTEGER NOT NULL,
+        arm TEXT NOT NULL CHECK (arm IN ('plain', 'hinted')),
+        seed INTEGER NOT NULL,
+        episode_return REAL,           -- NULL if the play was lost
+        terminated INTEGER NOT NULL,
+        truncated INTEGER NOT NULL,
+        turns INTEGER NOT NULL
+    );
+    CREATE INDEX plays_by_environment ON plays (env_id, step);
+    CREATE TABLE measurements (
+        env_id TEXT NOT NULL,
+        step INTEGER NOT NULL,
+        return_plain REAL,
+        return_hinted REAL,
+        regret REAL,
+        regret_se REAL,
+        regime TEXT NOT NULL,
+        n_pairs INTEGER NOT NULL,
+        PRIMARY KEY (env_id, step)
+    );
+    """,
+)
+
+
+class ArchiveError(RuntimeError):
+    """The file is not an archive that this version can use; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """An environment of the memory, as a prompt shows it.
+
+    Attributes:
+        summary: Class name and first docstring line, or the specification.
+        return_plain: Mean plain return at the last measurement; NaN if never measured.
+        score: Lower confidence bound of the regret; what the memory ranks by.
+    """
+
+    env_id: str
+    skill: str
+    spec_json: str
+    summary: str
+    source: str
+    hint: str
+    return_plain: float
+    return_hinted: float
+    regime: str
+    score: float
+
+
+class Archive:
+    """The archive's file, opened for reading and writing.
+
+    Args:
+        path: The file; made, with its folder, if it is not there. ":memory:" for none.
+
+    Raises:
+        ArchiveError: If the file is newer than this version.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = str(path)
+        if self.path != ":memory:":
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        # Calls may come from the loop's worker threads; sqlite3 serialises them itself.
+        self._connection = sqlite3.connect(self.path, timeout=30.0, check_same_thread=False)
+        self._connection.row_factory = sqlite3.Row
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        # A run that is killed loses nothing; only a machine that loses power could.
+        self._connection.execute("PRAGMA synchronous=NORMAL")
+        self._migrate()
+
+    def _migrate(self) -> None:
+        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        if version > len(_MIGRATIONS):
+            self._connection.close()
+            raise ArchiveError(
+                f"{self.path} has schema {version}, this version knows {len(_MIGRATIONS)}: "
+                "use a newer spadework, or another run folder"
+            )
+        for number in range(version, len(_MIGRATIONS)):
+            script = f"BEGIN;{_MIGRATIONS[number]};PRAGMA user_version={number + 1};COMMIT;"
+            self._connection.executescript(script)
+
+    def close(self) -> None:
+        """Close the file; closing twice is fine."""
+        self._connection.close()
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def next_step(self) -> int:
+        """The first step that has no rows: 0 for an empty archive."""
+        row = self._connection.execute(
+            "SELECT MAX(s) FROM (SELECT MAX(designed_step) s FROM environments"
+            " UNION ALL SELECT MAX(step) FROM plays UNION ALL SELECT MAX(step) FROM measurements)"
+        ).fetchone()
+        return 0 if row[0] is None else row[0] + 1
+
+    def discard_from(self, step: int) -> None:
+        """Forget everything of this step and later ones: for a run that resumes at `step`.
+
+        An environment that was designed before, and again since, stays.
+        """
+        self._discard(step, 2**62)
+
+    def discard_step(self, step: int) -> None:
+        """Forget everything of one step, before it is written again."""
+        self._discard(step, step)
+
+    def _discard(self, first: int, last: int) -> None:
+        steps = {"first": first, "last": last}
+        with self._connection as db:
+            for table, column in (
+                ("plays", "step"),
+                ("measurements", "step"),
+                ("environments", "created_step"),
+            ):
+                db.execute(f"DELETE FROM {table} WHERE {column} BETWEEN :first AND :last", steps)
+            db.execute(
+                "UPDATE environments SET designed_step = MAX(created_step, :first - 1)"
+                " WHERE designed_step BETWEEN :first AND :last",
+                steps,
+            )
+
+    def record_design(self, report: GateReport, step: int, number: int) -> str:
+        """Store a draft and its verdict, refused ones too.
+
+        A passed environment that was designed before keeps its first step.
+
+        Args:
+            report: The verdict.
+            step: Training step.
+            number: Position among the step's drafts; names a refused one.
+
+        Returns:
+            The row's env_id.
+        """
+        draft = report.draft
+        request = draft.request
+        env_id = report.env_id if report.passed else f"{REFUSED_PREFIX}{step}:{number}"
+        kind = report.program.kind.name if report.program and report.program.kind else ""
+        row = {
+            "env_id": env_id,
+            "created_step": step,
+            "designed_step": step,
+            "slot": request.slot,
+            "kind": kind,
+            "method": request.method,
+            "skill": request.skill,
+            "family": draft.family,
+            "spec_json": _compact(draft.spec) if draft.spec is not None else None,
+            "source": draft.source,
+            "hint": draft.hint,
+            "prompt": json.dumps(request.messages, ensure_ascii=False),
+            "completion": draft.completion,
+            "gate_reason": str(report.reason),
+            "gate_detail": report.detail,
+            "gate_cost_json": json.dumps({k: round(v, 6) for k, v in report.cost_s.items()}),
+        }
+        names = ", ".join(row)
+        marks = ", ".join(f":{name}" for name in row)
+        kept = ("env_id", "created_step")
+        updates = ", ".join(f"{name} = excluded.{name}" for name in row if name not in kept)
+        with self._connection as db:
+            db.execute(
+                f"INSERT INTO environments ({names}) VALUES ({marks})"
+                f" ON CONFLICT (env_id) DO UPDATE SET {updates}",
+                row,
+            )
+        return env_id
+
+    def record_plays(self, env_id: str, step: int, plays: Sequence[Mapping[str, Any]]) -> None:
+        """Store the plays of an environment in a step, in place of those stored before.
+
+        Args:
+            plays: Mappings with arm ("plain" or "hinted"), seed, episode_return (None if
+                lost), terminated, truncated and turns.
+        """
+        rows = [
+            (
+                env_id,
+                step,
+                play["arm"],
+                play["seed"],
+                play["episode_return"],
+                int(bool(play["terminated"])),
+                int(bool(play["truncated"])),
+                play["turns"],
+            )
+            for play in plays
+        ]
+        with self._connection as db:
+            db.execute("DELETE FROM plays WHERE env_id = ? AND step = ?", (env_id, step))
+            db.executemany("INSERT INTO plays VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def record_measurement(
+        self,
+        env_id: str,
+        step: int,
+        *,
+        return_plain: float,
+        return_hinted: float,
+        regret: float,
+        regret_se: float,
+        regime: str,
+        designer_reward: float | None,
+    ) -> None:
+        """Store what the plays of a step showed; the pairs are counted from the plays."""
+        values = [_finite(v) for v in (return_plain, return_hinted, regret, regret_se)]
+        with self._connection as db:
+            (pairs,) = db.execute(
+                "SELECT COUNT(*) FROM plays a JOIN plays b ON a.env_id = b.env_id"
+                " AND a.step = b.step AND a.seed = b.seed"
+                " WHERE a.env_id = ? AND a.step = ? AND a.arm = 'plain' AND b.arm = 'hinted'"
+                " AND a.episode_return IS NOT NULL AND b.episode_return IS NOT NULL",
+                (env_id, step),
+            ).fetchone()
+            db.execute(
+                "INSERT OR REPLACE INTO measurements VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (env_id, step, *values, regime, pairs),
+            )
+            if designer_reward is not None:
+                db.execute(
+                    "UPDATE environments SET designer_reward = ? WHERE env_id = ?",
+                    (_finite(designer_reward), env_id),
+                )
+
+    def sources(self) -> list[str]:
+        """Sources of all environments that passed."""
+        rows = self._connection.execute("SELECT source FROM environments WHERE gate_reason = 'OK'")
+        return [row["source"] for row in rows]
+
+    def reason_counts(self, step: int | None = None) -> dict[str, int]:
+        """Drafts by reason code, of one step or of all."""
+        rows = self._connection.execute(
+            "SELECT gate_reason, COUNT(*) FROM environments"
+            " WHERE ? IS NULL OR designed_step = ? GROUP BY gate_reason",
+            (step, step),
+        )
+        return {reason: count for reason, count in rows}
+
+    def sample_memory(
+        self, skill: str, count: int, rng: random.Random, *, before_step: int | None = None
+    ) -> list[Remembered]:
+        """Draw remembered environments of a skill for a prompt.
+
+        Half (rounded up) are those with the largest lower confidence bound of the regret:
+        with few plays a mean alone rewards noise. The rest are drawn evenly from the others.
+
+        Args:
+            skill: Key of `SKILLS`.
+            count: How many at most.
+            rng: Source of chance.
+            before_step: Only environments created before this step; makes a resumed run
+                see the same memory.
+        """
+        rows = self._connection.execute(
+            "SELECT e.*, m.return_plain, m.return_hinted, m.regret, m.regret_se, m.regime"
+            " FROM environments e LEFT JOIN measurements m ON m.env_id = e.env_id AND m.step ="
+            " (SELECT MAX(step) FROM measurements WHERE env_id = e.env_id"
+            "  AND regret IS NOT NULL AND (:step IS NULL OR step < :step))"
+            " WHERE e.gate_reason = 'OK' AND e.skill = :skill"
+            " AND (:step IS NULL OR e.created_step < :step) ORDER BY e.env_id",
+            {"skill": skill, "step": before_step},
+        )
+        entries = sorted(map(_remembered, rows), key=lambda entry: -entry.score)
+        top = entries[: math.ceil(count / 2)]
+        others = entries[len(top) :]
+        return top + rng.sample(others, min(len(others), count - len(top)))
+
+
+def _compact(spec: Mapping[str, Any]) -> str:
+    return json.dumps(spec, separators=(",", ":"))
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _remembered(row: sqlite3.Row) -> Remembered:
+    regret, error = row["regret"], row["regret_se"]
+    score = -math.inf if regret is None else regret - CONFIDENCE_Z * (error or 0.0)
+    return Remembered(
+        env_id=row["env_id"],
+        skill=row["skill"],
+        spec_json=row["spec_json"] or "",
+        summary=row["spec_json"] or _summary(row["source"] or ""),
+        source=row["source"] or "",
+        hint=row["hint"] or "",
+        return_plain=math.nan if row["return_plain"] is None else row["return_plain"],
+        return_hinted=math.nan if row["return_hinted"] is None else row["return_hinted"],
+        regime=row["regime"] or "",
+        score=score,
+    )
+
+
+def _summary(source: str) -> str:
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef) and node.name.endswith("Env"):
+            lines = (ast.get_docstring(node) or "").splitlines()
+            return f"{node.name}: {lines[0]}" if lines else node.name
+    return ""

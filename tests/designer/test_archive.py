@@ -1,0 +1,155 @@
+"""The archive keeps what it is told, once, across resumes and for readers beside the writer."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+
+import pytest
+from sandbox_api import Outcome, Program, ProgramKind
+
+from designer import Archive, ArchiveError, Draft, GateReport, Reason
+from designer.families import compile_spec, random_spec
+
+
+@pytest.fixture
+def archive(tmp_path):
+    with Archive(tmp_path / "run" / "archive.sqlite") as opened:
+        yield opened
+
+
+@pytest.fixture
+def make_report(make_request):
+    """Makes the verdict on a structured draft."""
+
+    def make(number: int = 0, reason: Reason = Reason.OK) -> GateReport:
+        compiled = compile_spec(random_spec(random.Random(number), skill="logic"))
+        draft = Draft(
+            make_request(8, "structured", slot=number),
+            json.dumps(compiled.spec),
+            source=compiled.source,
+            hint=compiled.hint,
+            family=compiled.family,
+            spec=compiled.spec,
+        )
+        program = Program(f"program-{number}", Outcome.COMPLETED, kind=ProgramKind.GAME)
+        return GateReport(draft, reason, "why", program, {"load": 0.25}, env_id=program.program_id)
+
+    return make
+
+
+def rows(archive: Archive, query: str) -> list[tuple]:
+    with sqlite3.connect(archive.path) as connection:
+        result = connection.execute(query).fetchall()
+    connection.close()
+    return result
+
+
+def play(seed: int, arm: str = "plain", episode_return: float | None = 1.0) -> dict:
+    return {
+        "arm": arm,
+        "seed": seed,
+        "episode_return": episode_return,
+        "terminated": episode_return is not None,
+        "truncated": False,
+        "turns": 3,
+    }
+
+
+def measure(archive: Archive, env_id: str, step: int, regret: float, error: float) -> None:
+    archive.record_measurement(
+        env_id,
+        step,
+        return_plain=0.5,
+        return_hinted=0.5 + regret,
+        regret=regret,
+        regret_se=error,
+        regime="frontier",
+        designer_reward=0.75,
+    )
+
+
+def test_passed_and_refused_drafts_are_kept(archive, make_report):
+    assert archive.record_design(make_report(1), 0, 0) == "program-1"
+    assert archive.record_design(make_report(2, Reason.ORACLE), 0, 1) == "refused:0:1"
+    assert archive.reason_counts() == {"OK": 1, "ORACLE": 1}
+    (row,) = rows(
+        archive,
+        "SELECT kind, method, skill, spec_json, gate_detail, gate_cost_json, prompt"
+        " FROM environments WHERE env_id = 'program-1'",
+    )
+    assert row[:3] == ("GAME", "structured", "logic")
+    assert row[4:6] == ("why", '{"load": 0.25}')
+    assert json.loads(row[6]) == [{"role": "user", "content": "design"}]
+    assert len(archive.sources()) == 1
+
+
+def test_writing_a_step_again_replaces_its_rows(archive, make_report):
+    for _ in range(2):
+        archive.discard_step(3)
+        archive.record_design(make_report(1), 3, 0)
+        archive.record_design(make_report(2, Reason.FUZZ), 3, 1)
+        archive.record_plays("program-1", 3, [play(7), play(7, "hinted"), play(8, "plain", None)])
+        measure(archive, "program-1", 3, 0.1, 0.05)
+    assert rows(archive, "SELECT COUNT(*) FROM environments") == [(2,)]
+    assert rows(archive, "SELECT COUNT(*), SUM(episode_return IS NULL) FROM plays") == [(3, 1)]
+    assert rows(archive, "SELECT n_pairs FROM measurements") == [(1,)]
+    assert rows(archive, "SELECT MAX(designer_reward) FROM environments") == [(0.75,)]
+
+
+def test_an_environment_designed_again_keeps_its_first_step(archive, make_report):
+    archive.record_design(make_report(1), 2, 0)
+    archive.record_design(make_report(1), 6, 0)
+    query = "SELECT created_step, designed_step FROM environments"
+    assert rows(archive, query) == [(2, 6)]
+    archive.discard_from(5)
+    assert rows(archive, query) == [(2, 4)]
+
+
+def test_a_resume_forgets_what_came_after(archive, make_report):
+    for step in range(4):
+        archive.record_design(make_report(step), step, 0)
+        archive.record_plays(f"program-{step}", step, [play(1)])
+        measure(archive, f"program-{step}", step, 0.1, 0.1)
+    assert archive.next_step() == 4
+    archive.discard_from(2)
+    assert archive.next_step() == 2
+    for table, column in (("environments", "created_step"), ("plays", "step")):
+        assert rows(archive, f"SELECT MAX({column}), COUNT(*) FROM {table}") == [(1, 2)]
+
+
+def test_memory_ranks_by_the_lower_bound_of_the_regret(archive, make_report):
+    for number, (regret, error) in enumerate([(0.9, 0.9), (0.4, 0.1), (0.2, 0.01), (0.0, 0.0)]):
+        archive.record_design(make_report(number), 0, number)
+        measure(archive, f"program-{number}", 0, regret, error)
+    drawn = archive.sample_memory("logic", 2, random.Random(0))
+    assert drawn[0].env_id == "program-1"
+    assert drawn[0].score == pytest.approx(0.3)
+    assert drawn[0].regime == "frontier"
+    assert len({entry.env_id for entry in drawn}) == 2
+    assert archive.sample_memory("math", 2, random.Random(0)) == []
+    assert archive.sample_memory("logic", 2, random.Random(0), before_step=0) == []
+
+
+def test_numbers_that_are_not_finite_become_null(archive, make_report):
+    archive.record_design(make_report(1), 0, 0)
+    measure(archive, "program-1", 0, float("nan"), float("inf"))
+    assert rows(archive, "SELECT regret, regret_se FROM measurements") == [(None, None)]
+
+
+def test_a_reader_sees_committed_rows_while_the_writer_holds_the_file(archive, make_report):
+    archive.record_design(make_report(1), 0, 0)
+    assert rows(archive, "PRAGMA journal_mode") == [("wal",)]
+    assert rows(archive, "SELECT COUNT(*) FROM environments") == [(1,)]
+
+
+def test_an_archive_opens_again_and_a_newer_one_is_refused(tmp_path, make_report):
+    path = tmp_path / "archive.sqlite"
+    with Archive(path) as archive:
+        archive.record_design(make_report(1), 0, 0)
+    with Archive(path) as archive:
+        assert archive.next_step() == 1
+        archive._connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(ArchiveError, match="newer"):
+        Archive(path)

@@ -30,6 +30,25 @@ MINIGRID_ACTIONS: dict[str, list[str]] = {
     "BabyAI-GoToRedBallGrey-v0": ["0", "1", "2", "2"],
 }
 
+# Lists what the runtime's libraries offer, so that a test can hold the lists here to it.
+CATALOGUE = """\
+import gymnasium
+import reasoning_gym.factory
+
+
+class CatalogueEnv:
+    def reset(self, seed=None):
+        toys = [
+            name
+            for name, spec in gymnasium.registry.items()
+            if str(spec.entry_point).startswith("gymnasium.envs.toy_text")
+        ]
+        return "listed", {"toy_text": toys, "reasoning_gym": list(reasoning_gym.factory.DATASETS)}
+
+    def step(self, action):
+        return "", 0.0, True, False, {}
+"""
+
 _GYMNASIUM_SOURCE = """\
 import gymnasium
 

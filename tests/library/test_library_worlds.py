@@ -20,7 +20,9 @@ from sandbox_api.types import (
 
 from sandbox_server import LocalServer
 from tests.library.programs import (
+    CATALOGUE,
     MINIGRID_ACTIONS,
+    REASONING_GYM_EXCLUDED,
     REASONING_GYM_HASH_DEPENDENT,
     REASONING_GYM_REPRODUCIBLE,
     REASONING_GYM_WITHOUT_ANSWER,
@@ -31,6 +33,9 @@ from tests.library.programs import (
     reasoning_gym_program,
 )
 
+# The first test may have to download and build the runtime.
+pytestmark = [pytest.mark.nsjail, pytest.mark.timeout(900)]
+
 # The first import of a library in a cold jail, and sokoban's search for a level, take
 # longer than a step may by default.
 TIMEOUT_S = 30.0
@@ -39,7 +44,7 @@ RUNTIME = "library"
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[SandboxClient]:
-    with LocalServer() as server, SandboxClient(server.address) as client:
+    with LocalServer(runtimes=[RUNTIME]) as server, SandboxClient(server.address) as client:
         yield client
 
 
@@ -99,6 +104,21 @@ def assert_reproduces(p: Play) -> None:
     assert p.verdict.reproduced, f"{p.program.entry}: {p.verdict.divergence}"
 
 
+def test_no_environment_of_the_libraries_is_forgotten(client: SandboxClient) -> None:
+    program = register(client, "catalogue", CATALOGUE)
+    (episode,) = client.reset([ResetItem(program.program_id, timeout_s=TIMEOUT_S)])
+    assert sorted(episode.info["toy_text"]) == sorted(TOY_TEXT_ACTIONS)
+    assert sorted(episode.info["reasoning_gym"]) == sorted(
+        [
+            *REASONING_GYM_REPRODUCIBLE,
+            *REASONING_GYM_HASH_DEPENDENT,
+            *REASONING_GYM_WITHOUT_ANSWER,
+            *REASONING_GYM_EXCLUDED,
+        ]
+    )
+    client.close_episodes([episode.episode_id])
+
+
 def test_every_toy_text_environment_plays_and_reproduces(client: SandboxClient) -> None:
     programs = [register(client, name, gymnasium_program(name)) for name in TOY_TEXT_ACTIONS]
     plays = play(client, programs, list(TOY_TEXT_ACTIONS.values()), seed=3)
@@ -136,7 +156,7 @@ def test_minigrid_and_babyai_levels_play_and_reproduce(client: SandboxClient) ->
     assert plays[0].results[-1].reward == pytest.approx(0.955)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_reasoning_gym_sets_play_reproduce_and_are_won_by_their_oracle(
     client: SandboxClient,
 ) -> None:

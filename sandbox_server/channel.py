@@ -22,6 +22,8 @@ from sandbox_server.worker import frames
 _FRAGMENT = frames.MAX_FRAGMENT_BYTES + 1
 # How long a process may outlive its own end of the socket.
 _EOF_GRACE_S = 0.2
+# The kernel checks CPU time at its ticks.
+_CPU_SLACK_S = 0.5
 _PHASE_OF_OP = {
     frames.LOAD: pb.PHASE_LOAD,
     frames.RESET: pb.PHASE_RESET,
@@ -52,10 +54,14 @@ class ProcessEnd(NamedTuple):
 
     Attributes:
         status: As of wait(2); None when nobody could wait for it.
+        cpu_s: User and system time it used.
+        out_of_memory: Whether the kernel has killed for want of memory in its jail since
+            the last process ended.
     """
 
     status: int | None
     cpu_s: float
+    out_of_memory: bool = False
 
 
 class Owner(Protocol):
@@ -370,15 +376,8 @@ class Channel:
             )
         if os.WIFSIGNALED(end.status):
             number = os.WTERMSIG(end.status)
-            if number == signal.SIGKILL and end.cpu_s >= self.cpu_limit_s - 0.5:
-                return Failure(
-                    pb.OUTCOME_TIME_LIMIT,
-                    pb.Diagnostic(
-                        phase=phase,
-                        message=f"the episode used {end.cpu_s:.1f} s of CPU time",
-                        limit="cpu_time_s",
-                    ),
-                )
+            if number == signal.SIGKILL:
+                return self._classify_kill(end)
             name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
             return Failure(
                 pb.OUTCOME_SIGNALED,
@@ -393,6 +392,19 @@ class Channel:
                 exit_status=status,
             ),
         )
+
+    def _classify_kill(self, end: ProcessEnd) -> Failure | Lost:
+        """A SIGKILL that the server did not send; a process cannot send it to itself."""
+        phase = _PHASE_OF_OP.get(self._op(), 0)
+        if end.cpu_s >= self.cpu_limit_s - _CPU_SLACK_S:
+            message, limit = f"the episode used {end.cpu_s:.1f} s of CPU time", "cpu_time_s"
+            outcome = pb.OUTCOME_TIME_LIMIT
+        elif end.out_of_memory:
+            message, limit = "the jail's memory ran out, and this episode held much", ""
+            outcome = pb.OUTCOME_MEMORY_LIMIT
+        else:
+            return Lost("somebody on the host killed the episode's process")
+        return Failure(outcome, pb.Diagnostic(phase=phase, message=message, limit=limit))
 
     def lose(self, why: str) -> None:
         """The jail is gone, and the process with it."""

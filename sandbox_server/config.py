@@ -63,7 +63,8 @@ class ServerConfig:
         max_pending_items: Items in work in all calls together.
         max_spawns_in_flight: Forks that a zygote is asked for ahead; bounds how long a
             kill waits behind them.
-        jail_memory_bytes: Memory of one jail, by cgroup; 0 means no bound.
+        jail_memory_bytes: Memory of one jail, by cgroup where there is one; 0 means four
+            fifths of the machine's.
         retry_delay_s: What a client is told to wait when the server is full.
         kill_timeout_s: How long a killed process may take to be gone before the item is
             answered anyway.

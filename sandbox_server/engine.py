@@ -55,7 +55,7 @@ class Engine:
     def __init__(self, config: ServerConfig, runtimes: dict[str, Runtime]) -> None:
         self.config = config
         self.runtimes = runtimes
-        self._backend: Backend = BACKENDS[config.backend]()
+        self._backend: Backend = BACKENDS[config.backend](config)
         self._programs: dict[str, ProgramRecord] = {}
         self._episodes: dict[str, Episode] = {}
         self._jails: dict[tuple[str, int], Jail] = {}

@@ -9,6 +9,7 @@ import itertools
 import json
 import logging
 import os
+import signal
 import socket
 import struct
 from collections import deque
@@ -48,6 +49,18 @@ class Family:
         self.sweep = sweep
 
 
+def memory_events_file(pid: int) -> Path | None:
+    """The file that counts out-of-memory kills in a process's cgroup, of either version."""
+    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "memory":
+            return Path(f"/sys/fs/cgroup/memory{path}/memory.oom_control")
+        unified = Path(f"/sys/fs/cgroup{path}/memory.events")
+        if not controllers and unified.exists():
+            return unified
+    return None
+
+
 def limits_for_worker(limits: pb.Limits) -> dict[str, Any]:
     """The limits as the worker reads them: every field, by name."""
     return json_format.MessageToDict(
@@ -85,6 +98,8 @@ class Jail:
         self._queue: deque[tuple[Channel, socket.socket, pb.Limits]] = deque()
         self._spawning: set[int] = set()
         self._address_space_bytes = 0
+        self._memory_events: Path | None = None
+        self._oom_kills = 0
         self._closed = False
         self._ready: asyncio.Future[None] = loop.create_future()
         self._process = backend.start(runtime, hash_seed)
@@ -317,7 +332,10 @@ class Jail:
         if event == "exited":
             channel = self._channels.get(message["id"])
             if channel is not None:
-                channel.on_exit(ProcessEnd(message["status"], message["cpu_s"]))
+                status = message["status"]
+                killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+                oom = killed and self._ran_out_of_memory()
+                channel.on_exit(ProcessEnd(status, message["cpu_s"], oom))
         elif event == "spawned":
             self._spawning.discard(message["id"])
             self._pump()
@@ -327,10 +345,23 @@ class Jail:
             for _, _, data in ancillary:
                 pid = _CREDENTIALS.unpack(data[: _CREDENTIALS.size])[0]
                 pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+                self._memory_events = memory_events_file(pid)
                 self._address_space_bytes = pages * _PAGE_BYTES
             self._process.started()
             if not self._ready.done():
                 self._ready.set_result(None)
+
+    def _ran_out_of_memory(self) -> bool:
+        """Whether the kernel's count of kills in the jail's cgroup has grown."""
+        if self._memory_events is None:
+            return False
+        try:
+            words = self._memory_events.read_text().split()
+        except OSError:
+            return False
+        kills = int(words[words.index("oom_kill") + 1]) if "oom_kill" in words else 0
+        grown, self._oom_kills = kills > self._oom_kills, kills
+        return grown
 
     def _die(self, why: str) -> None:
         if self.dead:

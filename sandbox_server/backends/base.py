@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandbox_server.config import ServerConfig
 from sandbox_server.runtime import Runtime
 
 _END_TIMEOUT_S = 3.0
@@ -69,6 +70,9 @@ class Backend(abc.ABC):
     """
 
     name: str
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.config = config
 
     @abc.abstractmethod
     def isolation(self) -> dict[str, str]:

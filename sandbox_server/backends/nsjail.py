@@ -23,6 +23,7 @@ from sandbox_server.backends.base import (
     spawn,
     zygote_arguments,
 )
+from sandbox_server.config import ServerConfig
 from sandbox_server.runtime import LIBRARY_PATH, PYTHON, WORKER, Runtime, worker_folder
 
 # Host ids of episodes start here: far from people's and system services' ids, and from
@@ -68,7 +69,7 @@ def maps_user_ids() -> bool:
 def cgroup_controllers() -> list[str]:
     """The version-1 controllers that this process can make groups under."""
     usable = []
-    for controller in ("memory", "pids", "cpu"):
+    for controller in ("memory", "pids"):
         mount = Path("/sys/fs/cgroup") / controller
         if (mount / "cgroup.procs").exists() and os.access(mount, os.W_OK):
             usable.append(controller)
@@ -76,19 +77,13 @@ def cgroup_controllers() -> list[str]:
 
 
 class NsjailBackend(Backend):
-    """Jails made by nsjail.
-
-    Args:
-        memory_bytes: Bound on all memory of one jail, by cgroup where there is one.
-        max_processes: Bound on all processes of one jail, likewise.
-    """
+    """Jails made by nsjail; see `policy/nsjail.cfg`."""
 
     name = "nsjail"
 
-    def __init__(self, memory_bytes: int = 0, max_processes: int = 0) -> None:
-        self._memory_bytes = memory_bytes
-        self._max_processes = max_processes
-        self._cgroups = [] if os.geteuid() else cgroup_controllers()
+    def __init__(self, config: ServerConfig) -> None:
+        super().__init__(config)
+        self._cgroups = cgroup_controllers() if maps_user_ids() else []
 
     def isolation(self) -> dict[str, str]:
         own = maps_user_ids()
@@ -99,7 +94,7 @@ class NsjailBackend(Backend):
             "system calls": "allowlist per episode (seccomp), denylist per jail",
             "user": "own id per episode" if own else "one id for all episodes of a jail",
             "limits": "rlimits and tmpfs size per episode",
-            "cgroup": ", ".join(self._cgroups) + " per jail" if self._cgroups else "none",
+            "cgroup": f"{' and '.join(self._cgroups)} per jail" if self._cgroups else "none",
         }
 
     def start(self, runtime: Runtime, hash_seed: int) -> JailProcess:
@@ -135,17 +130,24 @@ class NsjailBackend(Backend):
         return "\n".join(lines)
 
     def _cgroup_lines(self) -> list[str]:
+        bounds = {
+            "memory": ("mem", self.config.jail_memory_bytes or _most_of_the_memory()),
+            # Two a live episode: the process itself, and room for those that may fork.
+            "pids": ("pids", 2 * self.config.max_episodes + 64),
+        }
         lines = []
         for controller in self._cgroups:
             # nsjail makes its own group, but not the parent.
             Path("/sys/fs/cgroup", controller, CGROUP_PARENT).mkdir(exist_ok=True)
-        if "memory" in self._cgroups and self._memory_bytes:
-            lines.append(f"cgroup_mem_max: {self._memory_bytes}")
-            lines.append(f'cgroup_mem_parent: "{CGROUP_PARENT}"')
-        if "pids" in self._cgroups and self._max_processes:
-            lines.append(f"cgroup_pids_max: {self._max_processes}")
-            lines.append(f'cgroup_pids_parent: "{CGROUP_PARENT}"')
+            name, most = bounds[controller]
+            lines.append(f"cgroup_{name}_max: {most}")
+            lines.append(f'cgroup_{name}_parent: "{CGROUP_PARENT}"')
         return lines
+
+
+def _most_of_the_memory() -> int:
+    """Four fifths of the machine's memory, in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 4 // 5
 
 
 def _host_group(user: int) -> int:

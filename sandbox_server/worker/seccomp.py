@@ -38,6 +38,8 @@ def _errno(number: int) -> int:
     return 0x00050000 | number
 
 
+_SIGABRT = 6
+
 # CLONE_NEW* of clone(2): namespaces are never an episode's business.
 _CLONE_NAMESPACES = 0x7E020080
 
@@ -68,7 +70,7 @@ def build(*, may_fork: bool, pid: int, machine: str | None = None) -> bytes:
 
     Args:
         may_fork: Allow fork and threads. Namespaces stay forbidden either way.
-        pid: The process itself, the only one it may signal (abort() needs it).
+        pid: The process itself, the only one it may signal, and only with SIGABRT.
         machine: "x86_64" or "aarch64"; the running one by default.
 
     Returns:
@@ -113,11 +115,18 @@ def build(*, may_fork: bool, pid: int, machine: str | None = None) -> bytes:
                 allow,
             ],
         )
-    for name in ("kill", "tgkill"):
-        program += _on(
-            number(name),
-            [_instruction(_LD, _arg_low(0)), _instruction(_JEQ, pid, 0, 1), allow, refuse],
-        )
+    # abort() signals its own thread; any other signal could only hide who ended what.
+    program += _on(
+        number("tgkill"),
+        [
+            _instruction(_LD, _arg_low(0)),
+            _instruction(_JEQ, pid, 0, 3),
+            _instruction(_LD, _arg_low(2)),
+            _instruction(_JEQ, _SIGABRT, 0, 1),
+            allow,
+            refuse,
+        ],
+    )
     # Reading a limit is fine; a new limit is not, whatever it is.
     program += _on(
         number("prlimit64"),

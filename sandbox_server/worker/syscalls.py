@@ -2,8 +2,8 @@
 
 An allowlist: whatever is not here fails with EPERM. Left out on purpose: sockets (an
 episode talks through the one descriptor it was given), exec, ptrace and its relatives,
-namespaces and mounts, memfd_create (memory that no limit counts), System V and POSIX
-IPC, io_uring, keyrings, bpf, perf, userfaultfd, priorities and affinities.
+namespaces and mounts, memfd_create (memory that no limit counts), signals, System V and
+POSIX IPC, io_uring, keyrings, bpf, perf, userfaultfd, priorities and affinities.
 
 Numbers: the kernel's uapi headers `asm/unistd_64.h` and `asm-generic/unistd.h`.
 """
@@ -164,8 +164,6 @@ CONDITIONAL: dict[str, tuple[int | None, int | None]] = {
     "fork": (57, None),
     "vfork": (58, None),
     "recvmsg": (47, 212),
-    "kill": (62, 129),
-    "tkill": (200, 130),
     "tgkill": (234, 131),
     "prlimit64": (302, 261),
     "ioctl": (16, 29),

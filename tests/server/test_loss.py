@@ -45,6 +45,14 @@ async def test_a_killed_jail_loses_no_episode() -> None:
             await sandbox.nothing_left()
 
 
+async def test_an_episode_killed_from_outside_is_rebuilt(jailed: Sandbox) -> None:
+    episode = await jailed.start(COUNTER, seed=3)
+    assert (await jailed.step(episode, 0)).observation == "at 1"
+    (process,) = jailed.episode_processes()
+    os.kill(process, signal.SIGKILL)
+    assert (await jailed.step(episode, 1)).observation == "at 2"
+
+
 async def test_without_rebuilding_a_lost_episode_is_an_error_and_no_result() -> None:
     with LocalServer(backend="nsjail") as server:
         async with AsyncSandboxClient(server.address, rebuild_lost=False) as client:

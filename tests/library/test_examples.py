@@ -1,0 +1,61 @@
+"""The examples that a newcomer tries do what their first lines promise."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sandbox_api.client import SandboxClient
+from sandbox_api.types import Outcome, ProgramKind, ResetItem
+
+from sandbox_server import LocalServer
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+
+pytestmark = [pytest.mark.nsjail, pytest.mark.timeout(900)]
+
+
+@pytest.mark.parametrize(
+    ("name", "runtime", "kind"),
+    [
+        ("lights_out.py", "stdlib", ProgramKind.GAME),
+        ("warehouse_tools.py", "stdlib", ProgramKind.TOOL_USE),
+        ("frozen_lake.py", "library", ProgramKind.GAME),
+    ],
+)
+def test_an_example_is_won_by_its_oracle_on_every_seed(
+    name: str, runtime: str, kind: ProgramKind
+) -> None:
+    source = (EXAMPLES / name).read_text("utf-8")
+    with LocalServer(runtimes=[runtime]) as server, SandboxClient(server.address) as client:
+        program = client.register_program(source, runtime=runtime)
+        assert program.outcome is Outcome.COMPLETED, program.diagnostic
+        assert program.kind is kind
+        items = [ResetItem(program.program_id, seed=seed) for seed in range(12)]
+        episodes = client.reset(items)
+        assert len({episode.observation for episode in episodes}) > 6
+        for verdict in client.verify([e.episode_id for e in episodes], run_oracle=True):
+            assert verdict.oracle is not None
+            assert verdict.oracle.final_reward == 1.0, verdict.oracle.diagnostic
+            assert verdict.oracle.terminated
+            assert len(verdict.oracle.actions) >= 3
+
+
+def test_the_batch_client_plays_64_episodes() -> None:
+    script = EXAMPLES / "play_batch.py"
+    assert len(script.read_text().splitlines()) < 60
+    paths = [str(ROOT), str(ROOT / "proto"), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    assert done.stdout.startswith("64 episodes, ")
+    assert "lost" not in done.stdout

@@ -28,6 +28,9 @@ SUBJECTS = (FLOOR, EXEC, SANDBOX)
 
 OBSERVATION_BYTES = 64
 
+# Load average a CPU, before the first round, above which the report says so.
+QUIET_LOAD = 0.25
+
 PROGRAM = f'''
 class TrivialEnv:
     """Does next to nothing, as a Gymnasium environment of {OBSERVATION_BYTES} bytes would."""
@@ -113,6 +116,8 @@ class BenchmarkReport:
             f"{self.rounds} rounds of {self.seconds:g} s in turn; observation "
             f"{OBSERVATION_BYTES} bytes.",
         ]
+        if machine["load_before"] > QUIET_LOAD * machine["cpus"]:
+            lines.append("The machine was busy before the first round: these figures are too low.")
         return "\n".join(lines)
 
 

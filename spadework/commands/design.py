@@ -54,6 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="VARIABLE",
         help="environment variable that holds its key (default: OPENAI_API_KEY)",
     )
+    parser.add_argument(
+        "--prompt-style",
+        choices=("compact", "chat"),
+        help="one line, for models made by `train` from scratch, or instructions "
+        "(default: compact for --model tiny, else chat)",
+    )
     parser.add_argument("--temperature", type=float, default=0.8, help="default: 0.8")
     parser.add_argument(
         "--max-tokens", type=int, default=4096, help="longest completion (default: 4096)"
@@ -140,6 +146,8 @@ async def _design(args: argparse.Namespace, address: str) -> list[GateReport]:
                     skills=args.skills or (),
                     max_turns=args.max_turns,
                     seed=args.seed,
+                    prompt_style=args.prompt_style
+                    or ("compact" if args.model == "tiny" else "chat"),
                 )
                 step = archive.next_step()
                 requests = designer.requests(args.number, step)

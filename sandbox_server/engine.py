@@ -28,8 +28,8 @@ from sandbox_api.types import Limits
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 import sandbox_server
-from sandbox_server import replay
-from sandbox_server.backends import BACKENDS, Backend
+from sandbox_server import probe, replay
+from sandbox_server.backends import BACKENDS, Backend, BackendError
 from sandbox_server.channel import Answer, Channel, Failure, Lost
 from sandbox_server.config import ServerConfig
 from sandbox_server.episode import Episode, ProgramRecord, StepRecord, observation_digest
@@ -84,6 +84,23 @@ class Engine:
         ]
         await asyncio.gather(*(self._start_jail(name, seed) for name, seed in wanted))
         self._sweeper = asyncio.create_task(self._sweep())
+        if self._backend.isolates:
+            await self._probe()
+
+    async def _probe(self) -> None:
+        for name in self.runtimes:
+            found = await probe.weaknesses(self, name)
+            if found:
+                await self.close()
+                told = "; ".join(f"{what}: {why}" for what, why in found.items())
+                raise BackendError(
+                    f"the jail of runtime {name!r} does not hold ({told}); run "
+                    "`spadework doctor` to see what this machine lacks"
+                )
+        # The probe is nobody's program: it leaves no trace in what clients are told.
+        self._programs.clear()
+        self._ended_total.clear()
+        self._steps_total = 0
 
     async def _start_jail(self, runtime: str, hash_seed: int) -> None:
         jail = Jail(

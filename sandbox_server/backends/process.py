@@ -22,6 +22,7 @@ class ProcessBackend(Backend):
     """Plain child processes of the server's user."""
 
     name = "process"
+    isolates = False
 
     def isolation(self) -> dict[str, str]:
         return {

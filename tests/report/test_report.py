@@ -71,7 +71,7 @@ def test_the_page_asks_for_nothing_from_elsewhere(tmp_path: Path) -> None:
 def test_a_killed_run_gets_a_report_that_says_so(tmp_path: Path) -> None:
     html = report(write_synthetic_run(tmp_path / "killed", steps=30, killed=True))
     assert "This run did not finish: there is no summary.json." in html
-    assert "The last finished step is 17 (the config asks for 30 steps)." in html
+    assert "The last finished step is 18 (the config asks for 30 steps)." in html
     assert "metrics.jsonl: 1 unreadable line left out." in html
     assert "ends in the middle" in html
     assert "There is no eval.json" in html

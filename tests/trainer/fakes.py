@@ -209,7 +209,10 @@ class FakeDesigner:
     schema = json.dumps(
         {
             "type": "object",
-            "properties": {"n": {"type": "integer", "enum": [3, 4, 5]}, "k": {"enum": [0, 1, 2, 3]}},
+            "properties": {
+                "n": {"type": "integer", "enum": [3, 4, 5]},
+                "k": {"enum": [0, 1, 2, 3]},
+            },
             "required": ["n", "k"],
             "additionalProperties": False,
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from typing import Any
 
@@ -10,14 +9,15 @@ from spadework.report import charts, intervals
 from spadework.report.charts import Series, percent
 from spadework.report.figures import Figure, early_late, step_range
 from spadework.report.intervals import Estimate
-from spadework.report.run_folder import RunRecord, number
+from spadework.report.run_folder import RunRecord, estimate, number
 from spadework.report.untrusted_text import short
 
+# Name, color class, meaning; the trainer decides which one an environment is in.
 REGIMES = (
-    ("frontier", "frontier", "won with the hint more often than without"),
-    ("mastered", "mastered", "won without the hint"),
-    ("intractable", "intractable", "lost with and without the hint"),
-    ("misleading hint", "misleading", "the hint makes it worse"),
+    ("frontier", "frontier", "sometimes won and sometimes lost without the hint"),
+    ("mastered", "mastered", "practically always won without the hint"),
+    ("intractable", "intractable", "practically never won without the hint"),
+    ("misleading hint", "misleading", "the hint makes it worse, beyond chance"),
 )
 # An environment teaches when it is sometimes won and sometimes lost.
 LEARNABLE = (0.2, 0.8)
@@ -33,73 +33,31 @@ def regime_key(regime: Any) -> str:
     )
 
 
-def mean_win(run: RunRecord) -> dict[str, float]:
-    """env_id -> mean return without the hint over all its measurements (w of the paper)."""
-    seen: dict[str, list[float]] = defaultdict(list)
-    for row in run.measurements:
-        value = number(row.get("return_plain"))
-        if value is not None:
-            seen[str(row.get("env_id"))].append(value)
-    return {env: math.fsum(v) / len(v) for env, v in seen.items()}
+def mean_returns(run: RunRecord) -> dict[str, float]:
+    """env_id -> mean return without the hint over all its plays (w of the paper)."""
+    sums: dict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
+    for row in run.plays:
+        mean = number(row.get("mean_return"))
+        if row.get("arm") == "plain" and mean is not None:
+            total, n = sums[str(row["env_id"])]
+            sums[str(row["env_id"])] = (total + mean * row["n"], n + row["n"])
+    return {env: total / n for env, (total, n) in sums.items()}
 
 
 def curriculum(run: RunRecord) -> list[Figure]:
-    """Regimes, learnable share, families, and the life of each environment."""
+    """Regimes, learnable share, families, gates, and the life of each environment."""
     span = step_range(run)
-    by_env = {str(row.get("env_id")): row for row in run.environments}
-    steps = sorted(
-        {int(s) for row in run.measurements if (s := number(row.get("step"))) is not None}
-    )
-    counts: dict[int, Counter[str]] = defaultdict(Counter)
-    heat: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
-    lives: dict[str, list[tuple[float, float | None, float | None, str]]] = defaultdict(list)
-    for row in run.measurements:
-        step = number(row.get("step"))
-        if step is None:
-            continue
-        env, regime = str(row.get("env_id")), regime_key(row.get("regime"))
-        win, regret = number(row.get("return_plain")), number(row.get("regret"))
-        counts[int(step)][regime] += 1
-        lives[env].append((step, win, regret, regime))
-        if win is not None:
-            family = short(by_env.get(env, {}).get("family") or "no family", 40)
-            heat[family][step].append(win)
-    steps = sorted(counts)
-    layers = [
-        (name, key, [counts[s][key] for s in steps])
-        for name, key, _ in (*REGIMES, ("unknown", "unknown", ""))
-    ]
-    layers = [layer for layer in layers if any(layer[2])]
+    environments = {str(row.get("env_id")): row for row in run.environments}
+    regimes = {
+        str(row.get("env_id")): regime_key(row.get("regime"))
+        for row in run.measurements  # ordered by step: the last one stays
+    }
     learnable = _learnable_by_design_step(run)
-    rows = sorted(
-        (family, {s: (math.fsum(v) / len(v), len(v)) for s, v in cells.items()})
-        for family, cells in heat.items()
-    )
-    win_lives: list[charts.Track] = []
-    regret_lives: list[charts.Track] = []
-    for env, points in lives.items():
-        row = by_env.get(env, {})
-        color = points[-1][3]
-        wins = [(step, win) for step, win, _, _ in points if win is not None]
-        regrets = [(step, regret) for step, _, regret, _ in points if regret is not None]
-        for line, unit, store in (
-            (wins, "mean return", win_lives),
-            (regrets, "regret", regret_lives),
-        ):
-            if line:
-                said = ", ".join(f"{y:.2f}" for _, y in line)
-                label = f"{short(row.get('family') or env, 40)} · {unit} {said} · {color}"
-                store.append(charts.Track(short(env, ID_CHARS), label, color, line))
-    signed = [y for life in regret_lives for _, y in life.points]
-    low, high = min(signed, default=0.0), max(signed, default=0.0)
     legend = [(name, key) for name, key, _ in REGIMES]
+    signed = [v for row in run.measurements if (v := number(row.get("regret"))) is not None]
+    low, high = min(signed, default=0.0), max(signed, default=0.0)
     return [
-        Figure(
-            "Regimes",
-            "Environments measured at each step, by what the hint changes.",
-            charts.stacked_bars(steps, layers, label="Regimes over steps", x_range=span),
-            [(name, key) for name, key, _ in layers],
-        ),
+        _regime_figure(environments, regimes, span),
         Figure(
             "Learnable share",
             f"Share of new environments whose mean return lies in [{LEARNABLE[0]}, "
@@ -113,28 +71,28 @@ def curriculum(run: RunRecord) -> list[Figure]:
                 y_format=percent,
                 value_format=percent,
             ),
-            [("learnable share of the environments written at that step", "frontier")],
+            [("of the environments written at that step", "frontier")],
         ),
         Figure(
             "Win rate of each environment",
-            "Mean return without the hint; one line an environment, over the steps it was "
-            "replayed. In the green range it teaches. Click a line to open it.",
+            "Without the hint; one line an environment, over the steps it was replayed. In "
+            "the green range it is both won and lost. Click a line to open it.",
             charts.tracks(
-                win_lives,
+                _lives(_win_points(run), environments, regimes, "win rate"),
                 label="Win rate of each environment",
                 x_range=span,
-                y_range=(min([0.0, *(y for t in win_lives for _, y in t.points)]), 1.0),
-                y_format=lambda v: f"{v:g}",
+                y_range=(0.0, 1.0),
+                y_format=percent,
                 guides=LEARNABLE,
             ),
             legend,
         ),
         Figure(
             "Regret of each environment",
-            "What the hint still adds: near zero once the agent needs none, below zero where "
-            "it misleads. Click a line to open it.",
+            "What the hint adds: near zero where the agent needs none, below zero where it "
+            "misleads. Click a line to open it.",
             charts.tracks(
-                regret_lives,
+                _lives(_regret_points(run), environments, regimes, "regret"),
                 label="Regret of each environment",
                 x_range=span,
                 y_range=(min(low, -0.1), max(high, 0.2) + 0.05),
@@ -142,19 +100,91 @@ def curriculum(run: RunRecord) -> list[Figure]:
             ),
             legend,
         ),
-        Figure(
-            "Families",
-            "Mean return without the hint by family; the stronger the colour, the higher.",
-            charts.heat_rows(rows, label="Mean return by family and step", x_range=span),
-        ),
+        _family_figure(run, environments, span),
         _regret_figure(signed),
         _gate_figure(run),
         _drafts_figure(run, span),
     ]
 
 
+def _regime_figure(
+    environments: dict[str, dict[str, Any]], regimes: dict[str, str], span: tuple[float, float]
+) -> Figure:
+    counts: dict[float, Counter[str]] = defaultdict(Counter)
+    for env, regime in regimes.items():
+        step = number(environments.get(env, {}).get("created_step"))
+        if step is not None:
+            counts[step][regime] += 1
+    steps = sorted(counts)
+    layers = [
+        (name, key, [float(counts[s][key]) for s in steps])
+        for name, key, _ in (*REGIMES, ("unknown", "unknown", ""))
+    ]
+    layers = [layer for layer in layers if any(layer[2])]
+    return Figure(
+        "Regimes",
+        "Environments by the step that designed them, and what they were to the agent when "
+        "last measured.",
+        charts.stacked_bars(steps, layers, label="Regimes by design step", x_range=span),
+        [(name, key) for name, key, _ in layers],
+    )
+
+
+def _win_points(run: RunRecord) -> dict[str, list[tuple[float, float]]]:
+    points: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for row in run.plays:
+        step = number(row.get("step"))
+        if row.get("arm") == "plain" and row["n"] and step is not None:
+            points[str(row["env_id"])].append((step, (row["wins"] or 0) / row["n"]))
+    return points
+
+
+def _regret_points(run: RunRecord) -> dict[str, list[tuple[float, float]]]:
+    points: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for row in run.measurements:
+        step, regret = number(row.get("step")), number(row.get("regret"))
+        if step is not None and regret is not None:
+            points[str(row.get("env_id"))].append((step, regret))
+    return points
+
+
+def _lives(
+    points: dict[str, list[tuple[float, float]]],
+    environments: dict[str, dict[str, Any]],
+    regimes: dict[str, str],
+    unit: str,
+) -> list[charts.Track]:
+    lives = []
+    for env, line in points.items():
+        regime = regimes.get(env, "unknown")
+        said = ", ".join(f"{y:.2f}" for _, y in line)
+        name = short(environments.get(env, {}).get("family") or env, 40)
+        label = f"{name} \u00b7 {unit} {said} \u00b7 {regime}"
+        lives.append(charts.Track(short(env, ID_CHARS), label, regime, line))
+    return lives
+
+
+def _family_figure(
+    run: RunRecord, environments: dict[str, dict[str, Any]], span: tuple[float, float]
+) -> Figure:
+    heat: dict[str, dict[float, tuple[float, int]]] = defaultdict(dict)
+    for row in run.plays:
+        step = number(row.get("step"))
+        if row.get("arm") != "plain" or not row["n"] or step is None:
+            continue
+        family = short(environments.get(str(row["env_id"]), {}).get("family") or "none", 40)
+        rate, n = heat[family].get(step, (0.0, 0))
+        wins, more = row["wins"] or 0, row["n"]
+        heat[family][step] = ((rate * n + wins) / (n + more), n + more)
+    return Figure(
+        "Families",
+        "Win rate without the hint by family; the stronger the colour, the higher.",
+        charts.heat_rows(sorted(heat.items()), label="Win rate by family", x_range=span),
+    )
+
+
 def _learnable_by_design_step(run: RunRecord) -> list[tuple[float, Estimate]]:
-    wins = mean_win(run)
+    wins = mean_returns(run)
     cohorts: dict[float, list[float]] = defaultdict(list)
     for row in run.environments:
         step, win = number(row.get("created_step")), wins.get(str(row.get("env_id")))
@@ -245,35 +275,50 @@ def _gate_color(reason: str) -> str:
 
 
 def comparisons(run: RunRecord) -> list[dict[str, Any]]:
-    """Early against late: the first third of the design steps against the last third."""
+    """Early against late: the first third of the design steps against the last third.
+
+    What the run's own summary says of it is taken from there, so that both say the same.
+    """
     steps = sorted(
         {s for r in run.environments if (s := number(r.get("created_step"))) is not None}
     )
-    if len(steps) < 3:
+    if len(steps) < 2:
         return []
-    third = len(steps) // 3
-    wins = mean_win(run)
-    halves: list[dict[str, Estimate | None]] = []
-    for cohort in (set(steps[:third]), set(steps[-third:])):
+    third = max(1, len(steps) // 3)
+    returns = mean_returns(run)
+    parts: list[dict[str, Estimate | None]] = []
+    for name, cohort in (("early", set(steps[:third])), ("late", set(steps[-third:]))):
         drafts = [r for r in run.environments if number(r.get("created_step")) in cohort]
         kept = [r for r in drafts if r.get("gate_reason") == "OK"]
         rewards = [v for r in kept if (v := number(r.get("designer_reward"))) is not None]
-        played = [wins[e] for r in kept if (e := str(r.get("env_id"))) in wins]
+        played = [returns[e] for r in kept if (e := str(r.get("env_id"))) in returns]
         learnable = sum(LEARNABLE[0] <= w <= LEARNABLE[1] for w in played)
-        halves.append(
+        parts.append(
             {
-                "Designer's mean reward": intervals.of_mean(rewards),
-                "Learnable share": intervals.of_share(learnable, len(played)),
+                "Designer's mean reward": _summarized(run, name, "mean_reward", "reward_ci95")
+                or intervals.of_mean(rewards),
+                "Learnable share": _summarized(run, name, "learnable_share", "learnable_ci95")
+                or intervals.of_share(learnable, len(played)),
                 "Share of drafts that pass the gates": intervals.of_share(len(kept), len(drafts)),
             }
         )
-    early, late = halves
-    rows = []
-    for name, a in early.items():
-        b = late[name]
-        overlap = a.overlaps(b) if a and b else None
-        said = {None: "no interval", True: "intervals overlap"}.get(
-            overlap, "rose" if a and b and b.value > a.value else "fell"
-        )
-        rows.append({"name": name, "early": a, "late": b, "verdict": said})
-    return rows
+    early, late = parts
+    return [
+        {"name": name, "early": a, "late": late[name], "verdict": _moved(a, late[name])}
+        for name, a in early.items()
+    ]
+
+
+def _summarized(run: RunRecord, part: str, value: str, interval: str) -> Estimate | None:
+    curriculum = run.summary.get("curriculum")
+    record = curriculum.get(part) if isinstance(curriculum, dict) else None
+    return estimate(record, value, interval, "environments")
+
+
+def _moved(early: Estimate | None, late: Estimate | None) -> str:
+    overlap = early.overlaps(late) if early and late else None
+    if early is None or late is None or overlap is None:
+        return "no interval"
+    if overlap:
+        return "intervals overlap"
+    return "rose" if late.value > early.value else "fell"

@@ -15,7 +15,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from spadework.report.curriculum import ID_CHARS, mean_win, regime_key
+from spadework.report.curriculum import ID_CHARS, mean_returns, regime_key
 from spadework.report.run_folder import RunRecord, number
 from spadework.report.untrusted_text import short, visible
 
@@ -69,7 +69,7 @@ def build(run: RunRecord) -> EnvironmentList:
     history: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for measured in run.measurements:
         history[str(measured.get("env_id"))].append(measured)
-    wins = mean_win(run)
+    wins = mean_returns(run)
     newest_first = run.environments[::-1]
     ordered = sorted(newest_first, key=lambda r: r.get("gate_reason") != "OK")
     listing.without_row = max(0, len(ordered) - MAX_INDEX_ROWS)

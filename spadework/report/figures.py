@@ -122,7 +122,7 @@ def learning(run: RunRecord) -> list[Figure]:
                 x_range=span,
                 marks=stages,
             ),
-            [("mean, 95% interval from the paired standard error", "regret")],
+            [("mean over environments, 95% interval", "regret")],
         ),
         Figure(
             "The update",

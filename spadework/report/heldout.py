@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spadework.report.intervals import Estimate
-from spadework.report.run_folder import number
+from spadework.report.run_folder import estimate
 
 # In the order of the table; name in eval.json, name for people, color class.
 _POLICIES = (
@@ -39,35 +39,20 @@ def policies(evaluation: dict[str, Any]) -> list[PolicyRow]:
     rows = []
     for key in order:
         record = found.get(key)
-        mean = _estimate(record, "mean_return", "ci95")
+        mean = estimate(record, "mean_return", "ci95")
         if mean is None or not isinstance(record, dict):
             continue
         name, color = known.get(key, (key, "unknown"))
         families = record.get("by_family")
         by_family = {}
         for family, cell in (families if isinstance(families, dict) else {}).items():
-            estimate = _estimate(cell, "mean_return", "ci95")
-            if estimate is not None:
-                by_family[str(family)] = estimate
+            of_family = estimate(cell, "mean_return", "ci95")
+            if of_family is not None:
+                by_family[str(family)] = of_family
         rows.append(
-            PolicyRow(key, name, color, mean, _estimate(record, "win_rate", "win_ci95"), by_family)
+            PolicyRow(key, name, color, mean, estimate(record, "win_rate", "win_ci95"), by_family)
         )
     return rows
-
-
-def _estimate(record: Any, value_key: str, interval_key: str) -> Estimate | None:
-    if not isinstance(record, dict):
-        return None
-    value = number(record.get(value_key))
-    if value is None:
-        return None
-    interval = record.get(interval_key)
-    low = high = None
-    if isinstance(interval, list | tuple) and len(interval) == 2:
-        low, high = number(interval[0]), number(interval[1])
-    if low is None or high is None:
-        low = high = None
-    return Estimate(int(number(record.get("n")) or 0), value, low, high)
 
 
 def verdict(rows: list[PolicyRow]) -> tuple[str, str]:

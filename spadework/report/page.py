@@ -124,7 +124,7 @@ def _find(config: dict[str, Any], *names: str) -> Any:
 def _status(run: RunRecord) -> dict[str, str]:
     if run.finished:
         return {"tone": "good", "word": "finished", "text": ""}
-    planned = _find(run.config, "steps", "max_steps", "training_steps", "total_steps")
+    planned = _find(run.config, "run.steps", "steps")
     if run.last_step is None:
         text = "No training step was finished."
     else:
@@ -149,16 +149,16 @@ def _duration(seconds: float) -> str:
 
 def _facts(run: RunRecord) -> list[tuple[str, str]]:
     gates = curriculum.gate_counts(run)
-    clock = max((v for _, v in figures.values(run, "time_s")), default=None)
+    clock = sum(figures.totals(run, "time/").values())
     facts: list[tuple[str, Any]] = [
         ("preset", _find(run.config, "preset")),
-        ("model", _find(run.config, "model", "model.name", "model_name", "model_name_or_path")),
-        ("run seed", _find(run.config, "seed", "run_seed")),
+        ("model", _find(run.config, "model.name", "model")),
+        ("run seed", _find(run.config, "run.seed", "seed")),
         ("training steps", f"{len(run.metrics):,}" if run.metrics else None),
-        ("time", _duration(clock) if clock else None),
+        ("training time", _duration(clock) if clock else None),
         ("environments", f"{gates['OK']:,}" if gates else None),
         ("drafts refused", f"{sum(gates.values()) - gates['OK']:,}" if gates else None),
-        ("plays", f"{run.plays:,}" if run.plays else None),
+        ("plays", f"{run.play_count:,}" if run.play_count else None),
         ("written by", ", ".join(_methods(run)) or None),
     ]
     return [(name, short(value, 60)) for name, value in facts if value]

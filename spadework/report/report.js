@@ -153,7 +153,7 @@
   function arm(name, color, episode) {
     const column = make("div", "arm c-" + color);
     column.append(make("h4", "", name));
-    if (!episode) return put(column, make("p", "nothing", "Not recorded."));
+    if (!episode) return put(column, make("p", "nothing", "No play of this arm on this seed."));
     episode.turns.forEach(([observation, action, reward]) => {
       if (observation) column.append(make("p", "turn", observation));
       column.append(make("p", "turn act", action || "(empty action)"));

@@ -16,8 +16,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from spadework.report.intervals import Estimate
+
 # Episodes kept of each environment: this many seeds at its first and at its last step.
 SEEDS_KEPT = 2
+# A play is won when it ended by itself with at least this return.
+WIN_RETURN = 0.99
+
+_QUERIES = {
+    "environments": "SELECT * FROM environments ORDER BY created_step, slot",
+    "measurements": "SELECT * FROM measurements ORDER BY step",
+    "plays": f"""
+        SELECT env_id, step, arm, COUNT(*) AS all_plays, COUNT(episode_return) AS n,
+            AVG(episode_return) AS mean_return,
+            SUM(terminated AND episode_return >= {WIN_RETURN}) AS wins
+        FROM plays GROUP BY env_id, step, arm ORDER BY step
+    """,
+}
 
 
 @dataclass
@@ -27,7 +42,9 @@ class RunRecord:
     Attributes:
         metrics: One mapping a training step, ordered by step; keys as in metrics.jsonl.
         environments: Rows of the archive's table of that name, refused drafts included.
-        plays: Number of rows of the archive's table of that name.
+        plays: Plays by environment, step and arm: `n` that were not lost, their
+            `mean_return`, and `wins` among them.
+        play_count: All plays, lost ones too.
         measurements: Rows of the archive's table of that name, ordered by step.
         trajectories: env_id -> (step, seed) -> arm -> the recorded line.
         faults: What could not be read, in sentences.
@@ -39,7 +56,8 @@ class RunRecord:
     evaluation: dict[str, Any] = field(default_factory=dict)
     metrics: list[dict[str, Any]] = field(default_factory=list)
     environments: list[dict[str, Any]] = field(default_factory=list)
-    plays: int = 0
+    plays: list[dict[str, Any]] = field(default_factory=list)
+    play_count: int = 0
     measurements: list[dict[str, Any]] = field(default_factory=list)
     trajectories: dict[str, dict[tuple[int, int], dict[str, dict[str, Any]]]] = field(
         default_factory=dict
@@ -61,6 +79,22 @@ def number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) else None
+
+
+def estimate(record: Any, value_key: str, interval_key: str, n_key: str = "n") -> Estimate | None:
+    """A value and its 95% interval out of a JSON object; None if the value is not there."""
+    if not isinstance(record, dict):
+        return None
+    value = number(record.get(value_key))
+    if value is None:
+        return None
+    n = int(number(record.get(n_key)) or 0)
+    interval = record.get(interval_key)
+    if isinstance(interval, list) and len(interval) == 2:
+        low, high = number(interval[0]), number(interval[1])
+        if low is not None and high is not None:
+            return Estimate(n, value, low, high)
+    return Estimate(n, value, None, None)
 
 
 def read_run(path: Path) -> RunRecord:
@@ -142,29 +176,20 @@ def _read_archive(run: RunRecord) -> None:
     # A model's text may hold bytes that are no UTF-8.
     connection.text_factory = lambda raw: raw.decode("utf-8", errors="replace")
     try:
-        run.environments = _rows(run, connection, "environments", "created_step, slot")
-        run.plays = _count(connection, "plays")
-        run.measurements = _rows(run, connection, "measurements", "step")
+        run.environments = _rows(run, connection, "environments")
+        run.plays = _rows(run, connection, "plays")
+        run.measurements = _rows(run, connection, "measurements")
+        run.play_count = sum(int(row["all_plays"]) for row in run.plays)
     finally:
         connection.close()
 
 
-def _rows(
-    run: RunRecord, connection: sqlite3.Connection, table: str, order: str
-) -> list[dict[str, Any]]:
+def _rows(run: RunRecord, connection: sqlite3.Connection, table: str) -> list[dict[str, Any]]:
     try:
-        rows = connection.execute(f"SELECT * FROM {table} ORDER BY {order}")
-        return [dict(row) for row in rows]
+        return [dict(row) for row in connection.execute(_QUERIES[table])]
     except sqlite3.Error as error:
         run.faults.append(f"archive.sqlite: {table} cannot be read ({error}).")
         return []
-
-
-def _count(connection: sqlite3.Connection, table: str) -> int:
-    try:
-        return int(connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0])
-    except sqlite3.Error:
-        return 0
 
 
 def _read_trajectories(run: RunRecord) -> None:

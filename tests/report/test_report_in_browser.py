@@ -15,9 +15,16 @@ browser = pytest.importorskip("tests.report.browser", reason="needs the package 
 By = pytest.importorskip("selenium.webdriver.common.by").By
 WebDriverWait = pytest.importorskip("selenium.webdriver.support.ui").WebDriverWait
 
-pytestmark = pytest.mark.skipif(
-    browser.chromium() is None, reason="needs chromium and chromedriver (Debian: chromium-driver)"
-)
+# Long, since a browser on a busy machine takes its time.
+WAIT_S = 60
+
+pytestmark = [
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(
+        browser.chromium() is None,
+        reason="needs chromium and chromedriver (Debian: chromium-driver)",
+    ),
+]
 
 
 def pictures(tmp_path: Path) -> Path:
@@ -35,7 +42,7 @@ def test_a_run_can_be_read_and_clicked_through(tmp_path: Path, width: int, dark:
     page = write_report(run).as_uri()
     with browser.browser(tmp_path / "profile", width=width, dark=dark) as driver:
         driver.get(page)
-        wait = WebDriverWait(driver, 10)
+        wait = WebDriverWait(driver, WAIT_S)
         wait.until(lambda d: d.find_elements(By.CSS_SELECTOR, "#detail .arms"))
         browser.screenshot(driver, pictures(tmp_path) / f"report-{width}.png", width=width)
 
@@ -91,7 +98,7 @@ def test_nothing_that_environments_wrote_runs_in_the_page(tmp_path: Path) -> Non
     page = write_report(run).as_uri()
     with browser.browser(tmp_path / "profile") as driver:
         driver.get(page)
-        wait = WebDriverWait(driver, 10)
+        wait = WebDriverWait(driver, WAIT_S)
         wait.until(lambda d: d.find_elements(By.CSS_SELECTOR, "#detail .arms"))
         seen = ""
         for row in driver.find_elements(By.CSS_SELECTOR, "#row-body tr")[:6]:

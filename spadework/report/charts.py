@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -225,7 +226,10 @@ def tracks(
     x_range: tuple[float, float],
     guides: tuple[float, float] | None = None,
 ) -> Markup:
-    """One short line an environment; a click on it opens the environment in the list."""
+    """One short line an environment; a click on it opens the environment in the list.
+
+    Equal lines would hide each other, so each is moved up or down by up to 3 units.
+    """
     if not lives:
         return nothing("No environment was measured.")
     axes = Axes(x_range, y_range, y_format, height=300)
@@ -240,8 +244,10 @@ def tracks(
     for life in lives:
         shape = _points(axes, life.points)
         x, y = life.points[-1]
+        apart = zlib.crc32(life.key.encode()) % 7 - 3
         parts.append(
-            f'<g class="track c-{life.color}" data-env="{escape(life.key)}">'
+            f'<g class="track c-{life.color}" data-env="{escape(life.key)}" '
+            f'transform="translate(0 {apart})">'
             f"<title>{escape(life.label)}</title>"
             f'<polyline class="reach" points="{shape}"/><polyline class="thin" points="{shape}"/>'
             f'<circle cx="{axes.x(x)}" cy="{axes.y(y)}" r="2.6"/></g>'

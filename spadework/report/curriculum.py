@@ -54,7 +54,8 @@ def curriculum(run: RunRecord) -> list[Figure]:
     }
     learnable = _learnable_by_design_step(run)
     legend = [(name, key) for name, key, _ in REGIMES]
-    signed = [v for row in run.measurements if (v := number(row.get("regret"))) is not None]
+    regret_points = _regret_points(run)
+    signed = [points[-1][1] for points in regret_points.values()]
     low, high = min(signed, default=0.0), max(signed, default=0.0)
     return [
         _regime_figure(environments, regimes, span),
@@ -75,8 +76,8 @@ def curriculum(run: RunRecord) -> list[Figure]:
         ),
         Figure(
             "Win rate of each environment",
-            "Without the hint; one line an environment, over the steps it was replayed. In "
-            "the green range it is both won and lost. Click a line to open it.",
+            "Without the hint; one line an environment, over the steps it was replayed, moved "
+            "apart a little. In the green range it teaches. Click a line to open it.",
             charts.tracks(
                 _lives(_win_points(run), environments, regimes, "win rate"),
                 label="Win rate of each environment",
@@ -92,7 +93,7 @@ def curriculum(run: RunRecord) -> list[Figure]:
             "What the hint adds: near zero where the agent needs none, below zero where it "
             "misleads. Click a line to open it.",
             charts.tracks(
-                _lives(_regret_points(run), environments, regimes, "regret"),
+                _lives(regret_points, environments, regimes, "regret"),
                 label="Regret of each environment",
                 x_range=span,
                 y_range=(min(low, -0.1), max(high, 0.2) + 0.05),
@@ -256,14 +257,14 @@ def _regret_figure(regrets: list[float]) -> Figure:
     counts = Counter(round(value / width) for value in regrets)
     bins = range(min(counts, default=0), max(counts, default=0) + 1)
     negative = sum(value < 0 for value in regrets)
-    text = f"{len(regrets):,} measurements, one an environment and step; "
+    text = f"{len(regrets):,} environments, at their last measurement; "
     text += f"{percent(negative / len(regrets))} are below zero." if regrets else ""
     return Figure(
         "Regret, signed",
         text,
         charts.stacked_bars(
             [b * width for b in bins],
-            [("measurements", "regret", [float(counts[b]) for b in bins])],
+            [("environments", "regret", [float(counts[b]) for b in bins])],
             label="Distribution of the signed regret",
             x_label="regret",
         ),

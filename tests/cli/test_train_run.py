@@ -1,0 +1,55 @@
+"""`spadework train` from end to end, as small as it goes, killed and resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TINY = [
+    "model.hidden_size=32",
+    "model.layers=1",
+    "design.environments=2",
+    "design.replay_steps=1",
+    "play.group_size=2",
+    "evaluation.episodes=0",
+]
+
+
+def train(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "spadework", "train", *arguments]
+    return subprocess.run(
+        [*command, "--backend", "process", "--run-dir", str(folder), "--json"],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_run_leaves_its_artifacts_and_goes_on_where_it_stopped(tmp_path: Path):
+    folder = tmp_path / "run"
+    done = train(folder, "cpu-demo", *TINY, "run.steps=1")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["steps"] == 1
+    for name in ("config.json", "metrics.jsonl", "archive.sqlite", "report.html"):
+        assert (folder / name).exists()
+
+    again = train(folder, "cpu-demo", *TINY, "run.steps=1")
+    assert again.returncode == 3
+    assert "--resume" in again.stderr
+    assert "Traceback" not in again.stderr
+
+    # What no version of transformers may trip us with: files of its own among checkpoints.
+    (folder / "checkpoints" / "README.md").touch()
+    resumed = train(folder, "--resume", "run.steps=2")
+    assert resumed.returncode == 0, resumed.stderr
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1, 2]

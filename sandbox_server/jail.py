@@ -9,6 +9,7 @@ import itertools
 import json
 import logging
 import os
+import select
 import signal
 import socket
 import struct
@@ -97,6 +98,7 @@ class Jail:
         self._copies: dict[int, Channel] = {}
         self._queue: deque[tuple[Channel, socket.socket, pb.Limits]] = deque()
         self._spawning: set[int] = set()
+        self._outbox: deque[tuple[bytes, socket.socket | None]] = deque()
         self._address_space_bytes = 0
         self._memory_events: Path | None = None
         self._oom_kills = 0
@@ -202,8 +204,7 @@ class Jail:
                 "limits": limits_for_worker(limits),
                 "address_space_bytes": self._address_space_bytes,
             }
-            with theirs:
-                self._send(request, [theirs.fileno()])
+            self._send(request, theirs)
 
     async def fork(
         self,
@@ -279,7 +280,7 @@ class Jail:
         if self.dead:
             channel.lose("the jail is gone")
         else:
-            self._send({"op": "kill", "id": channel.key}, [])
+            self._send({"op": "kill", "id": channel.key})
 
     def _forget(self, channel: Channel) -> None:
         """A process is gone; free what its family held once the last member is."""
@@ -291,28 +292,43 @@ class Jail:
             return
         if family.sweep and not self.dead:
             # It was allowed to fork: what it left behind goes, before its id is given on.
-            self._send({"op": "sweep", "user": family.user}, [])
+            self._send({"op": "sweep", "user": family.user})
         else:
             self._free_users.append(family.user)
 
     # -- the control socket ------------------------------------------------------------
 
-    def _send(self, message: dict[str, Any], descriptors: list[int]) -> None:
-        data = json.dumps(message).encode()
-        ancillary = (
-            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
-            if descriptors
-            else []
-        )
-        try:
-            self._control.sendmsg([data], ancillary)
-        except BlockingIOError:
-            # Small messages and a bound on those in flight: this is a zygote that hangs.
-            self._die("its zygote does not read its control socket")
-        except OSError:
-            self._die("its zygote is gone")
+    def _send(self, message: dict[str, Any], theirs: socket.socket | None = None) -> None:
+        """Queue one message to the zygote, with a socket to hand over, and flush."""
+        self._outbox.append((json.dumps(message).encode(), theirs))
+        if len(self._outbox) == 1:
+            self._flush()
 
-    def _on_control(self, _: int) -> None:
+    def _flush(self) -> None:
+        """Send what the zygote has room for: it may be busy with a burst of forks and ends."""
+        while self._outbox and not self.dead:
+            data, theirs = self._outbox[0]
+            ancillary = []
+            if theirs is not None:
+                descriptors = array.array("i", [theirs.fileno()])
+                ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)]
+            try:
+                self._control.sendmsg([data], ancillary)
+            except BlockingIOError:
+                self._poller.want_write(self._control.fileno(), True)
+                return
+            except OSError:
+                self._die("its zygote is gone")
+                return
+            self._outbox.popleft()
+            if theirs is not None:
+                theirs.close()
+        if not self.dead:
+            self._poller.want_write(self._control.fileno(), False)
+
+    def _on_control(self, events: int) -> None:
+        if events & select.EPOLLOUT:
+            self._flush()
         while not self.dead:
             try:
                 data, ancillary, _, _ = self._control.recvmsg(
@@ -380,6 +396,10 @@ class Jail:
             _log.error("jail of runtime %s is dead: %s", self.runtime.name, why)
         for _, theirs, _ in self._queue:
             theirs.close()
+        for _, handed_over in self._outbox:
+            if handed_over is not None:
+                handed_over.close()
+        self._outbox.clear()
         self._queue.clear()
         self._spawning.clear()
         for channel in [*self._channels.values(), *self._copies.values()]:

@@ -191,6 +191,7 @@ def _episode(record: dict[str, Any] | None) -> dict[str, Any] | None:
         "terminated": bool(record.get("terminated")),
         "truncated": bool(record.get("truncated")),
         "lost": bool(record.get("lost")),
+        "fault": short(record.get("fault"), 60),
         "leftOut": max(0, len(turns) - MAX_TURNS),
         "turns": [
             [

@@ -27,7 +27,10 @@ class Figure:
 
 
 def step_range(run: RunRecord) -> tuple[float, float]:
-    return charts.x_span(row["step"] for row in run.metrics)
+    """First and last step, those included that were designed for but not finished."""
+    created = (number(row.get("created_step")) for row in run.environments)
+    steps = [float(row["step"]) for row in run.metrics]
+    return charts.x_span([*steps, *(step for step in created if step is not None)])
 
 
 def values(run: RunRecord, key: str) -> list[tuple[float, float]]:
@@ -56,9 +59,9 @@ def estimates(
 
 def early_late(points: Sequence[float], show: Callable[[float], str] = "{:.2f}".format) -> str:
     """ "0.12 over the first 5 points, 0.81 over the last 5", or why not."""
-    if len(points) < 4:
+    if len(points) < 6:
         return "Too few points for a trend."
-    k = max(1, min(5, len(points) // 3))
+    k = min(5, len(points) // 3)
     first, last = math.fsum(points[:k]) / k, math.fsum(points[-k:]) / k
     return f"{show(first)} over the first {k} points, {show(last)} over the last {k}."
 

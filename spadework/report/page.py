@@ -133,7 +133,7 @@ def _status(run: RunRecord) -> dict[str, str]:
     return {
         "tone": "bad",
         "word": "unfinished",
-        "text": "This run did not finish: there is no summary.json. "
+        "text": "This run has not finished: there is no summary.json. "
         f"{text} What follows is what it had written by then.",
     }
 

@@ -160,7 +160,7 @@
       if (reward) column.append(make("p", "reward", "reward " + show(reward)));
     });
     if (episode.leftOut) column.append(make("p", "nothing", episode.leftOut + " more turns are in trajectories/."));
-    const how = episode.lost ? "lost: scores nobody" : episode.terminated ? "ended by itself" : episode.truncated ? "cut off by a limit" : "not finished";
+    const how = episode.lost ? "lost" + (episode.fault ? " (" + episode.fault + ")" : "") + ": scores nobody" : episode.terminated ? "ended by itself" : episode.truncated ? "cut off by a limit" : "not finished";
     column.append(make("p", "end", how + (episode.return === null ? "" : ", return " + show(episode.return))));
     return column;
   }

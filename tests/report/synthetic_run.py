@@ -173,6 +173,7 @@ class SyntheticRun:
                     "terminated": won,
                     "truncated": not won,
                     "lost": lost,
+                    "fault": "TIME_LIMIT" if lost else None,
                     "turns": turns,
                 }
                 lines.append(json.dumps(record))

@@ -50,7 +50,7 @@ def test_a_finished_run_shows_its_result_and_every_environment(tmp_path: Path) -
     after = json.loads((run / "eval.json").read_text())["policies"]["after"]
     assert f'<span class="after">{after["mean_return"]:.2f}</span>' in html
     assert "The agent learned: the 95% intervals do not overlap." in html
-    assert "This run did not finish" not in html
+    assert "This run has not finished" not in html
     rows = index(html)
     with sqlite3.connect(run / "archive.sqlite") as archive:
         ids = {row[0] for row in archive.execute("SELECT env_id FROM environments")}
@@ -70,7 +70,7 @@ def test_the_page_asks_for_nothing_from_elsewhere(tmp_path: Path) -> None:
 
 def test_a_killed_run_gets_a_report_that_says_so(tmp_path: Path) -> None:
     html = report(write_synthetic_run(tmp_path / "killed", steps=30, killed=True))
-    assert "This run did not finish: there is no summary.json." in html
+    assert "This run has not finished: there is no summary.json." in html
     assert "The last finished step is 18 (the config asks for 30 steps)." in html
     assert "metrics.jsonl: 1 unreadable line left out." in html
     assert "ends in the middle" in html

@@ -122,6 +122,6 @@ def test_a_killed_run_opens_without_complaint(tmp_path: Path) -> None:
     page = write_report(run).as_uri()
     with browser.browser(tmp_path / "profile", width=800) as driver:
         driver.get(page)
-        assert "did not finish" in driver.find_element(By.CSS_SELECTOR, ".notice").text
+        assert "has not finished" in driver.find_element(By.CSS_SELECTOR, ".notice").text
         browser.screenshot(driver, pictures(tmp_path) / "report-killed.png", width=800)
         assert browser.console(driver) == []

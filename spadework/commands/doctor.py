@@ -16,11 +16,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from sandbox_server.doctor import run_checks
-
     from spadework import console
 
     checks = run_checks()
-    failed = [check for check in checks if not check.ok and getattr(check, "required", True)]
+    failed = [check for check in checks if not check.ok and check.required]
     if args.json:
         console.print_json(
             {
@@ -29,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
                     {
                         "name": check.name,
                         "ok": check.ok,
-                        "required": getattr(check, "required", True),
+                        "required": check.required,
                         "detail": check.detail,
                         "remedy": check.remedy,
                     }

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 import pytest
 
 from spadework.cli import main
 
 
-@dataclass
-class Check:
-    name: str
-    ok: bool
-    detail: str = ""
-    remedy: str = ""
-
-
 @pytest.fixture
 def checks(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
-    from sandbox_server import doctor
-
-    found = [Check("nsjail", True, "3.6"), Check("seccomp", True)]
+    found = [Check("nsjail", True, "3.6"), Check("seccomp", True, "in force")]
     monkeypatch.setattr(doctor, "run_checks", lambda: found)
     return found
 
@@ -38,6 +27,12 @@ def test_a_failed_check_exits_with_1_and_says_what_to_do(checks, capsys):
     shown = capsys.readouterr()
     assert "FAILED" in shown.out
     assert "sysctl -w something=1" in shown.out
+
+
+def test_an_optional_check_that_fails_does_not_fail_the_machine(checks, capsys):
+    checks.append(Check("cgroups", False, "none", "mount them", required=False))
+    assert main(["doctor"]) == 0
+    assert "missing" in capsys.readouterr().out
 
 
 def test_json_holds_every_check(checks, capsys):

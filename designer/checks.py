@@ -27,6 +27,8 @@ class GateSettings:
         max_blind_win_rate: Largest share of them that may win.
         service_retries: Times a draft is judged again after the service failed.
         concurrent_loads: Programs registered at once.
+        drafts_at_once: Drafts judged together; bounds the episodes alive to this many times
+            the larger of `blind_plays` and `starts`.
         first_seed: Seeds of the gates start here.
     """
 
@@ -39,26 +41,43 @@ class GateSettings:
     max_blind_win_rate: float = 0.05
     service_retries: int = 2
     concurrent_loads: int = 8
+    drafts_at_once: int = 32
     first_seed: int = 10_000
 
 
 class RefusedError(Exception):
-    """A gate refuses the draft."""
+    """A gate refuses the draft.
 
-    def __init__(self, reason: Reason, detail: str) -> None:
+    Attributes:
+        timed_out: A time limit was the reason, which a busy machine may have been, too.
+    """
+
+    def __init__(self, reason: Reason, detail: str, *, timed_out: bool = False) -> None:
         super().__init__(detail)
         self.reason = reason
+        self.timed_out = timed_out
+
+
+class TooSlowError(Exception):
+    """A time limit ran out for the first time; the draft is judged once more."""
 
 
 @dataclass
 class Subject:
-    """A draft on its way through the gates."""
+    """A draft on its way through the gates.
+
+    Attributes:
+        fault: What kept the service from a verdict; the draft waits for another try.
+        patient: Whether a time limit is held against the machine and not the program.
+        starts: Distinct first observations seen.
+    """
 
     draft: Draft
     program: Program | None = None
     reason: Reason | None = None
     detail: str = ""
     fault: Exception | None = None
+    patient: bool = False
     cost_s: dict[str, float] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     starts: int = 0
@@ -80,7 +99,10 @@ class Subject:
         try:
             check(*arguments)
         except RefusedError as refused:
-            self.reason, self.detail = refused.reason, str(refused)
+            if refused.timed_out and self.patient:
+                self.fault = TooSlowError(str(refused))
+            else:
+                self.reason, self.detail = refused.reason, str(refused)
 
     def spend(self, gate: str, seconds: float) -> None:
         self.cost_s[gate] = self.cost_s.get(gate, 0.0) + seconds
@@ -102,6 +124,21 @@ class Subject:
         )
 
 
+def check_load(program: Program) -> None:
+    """Gate 3, first half: the program loads inside its limits.
+
+    Raises:
+        RefusedError: LOAD.
+    """
+    if program.outcome is not Outcome.COMPLETED:
+        message = f"{program.outcome.name}: {program.diagnostic or ''}"
+        raise RefusedError(Reason.LOAD, message, timed_out=_timed_out(program.outcome))
+
+
+def _timed_out(outcome: Outcome | None) -> bool:
+    return outcome is Outcome.TIME_LIMIT
+
+
 def check_plays(plays: Sequence[Play]) -> None:
     """Gates 3 and 4: text within its cap, rewards within [-1, 1], and no action fails.
 
@@ -112,13 +149,14 @@ def check_plays(plays: Sequence[Play]) -> None:
         _check_contract(play)
     for play in plays:
         if play.failed:
-            raise RefusedError(Reason.FUZZ, play.failure())
+            raise RefusedError(Reason.FUZZ, play.failure(), timed_out=_timed_out(play.outcome))
 
 
 def _check_contract(play: Play) -> None:
     """What gate 3 asks of a play: text within its cap, rewards within [-1, 1]."""
     if play.failed and not play.observations:
-        raise RefusedError(Reason.CONTRACT, f"reset failed: {play.failure()}")
+        message = f"reset failed: {play.failure()}"
+        raise RefusedError(Reason.CONTRACT, message, timed_out=_timed_out(play.outcome))
     if not play.observations[0].strip():
         raise RefusedError(Reason.CONTRACT, f"seed {play.seed}: the first observation is empty")
     if play.cut_bytes:
@@ -146,7 +184,8 @@ def check_reproduced(verdicts: Sequence[Verdict]) -> None:
             message = f"{where.field} of {step} differed: {both}"
         else:
             message = f"the replay failed: {verdict.diagnostic or ''}"
-        raise RefusedError(Reason.NONDETERMINISTIC, message)
+        slow = Outcome.TIME_LIMIT.name in message
+        raise RefusedError(Reason.NONDETERMINISTIC, message, timed_out=slow)
 
 
 def check_starts(starts: int, seeds: int, oracles: Sequence[OracleResult]) -> None:
@@ -175,7 +214,8 @@ def check_oracle(oracles: Sequence[OracleResult], settings: GateSettings, max_tu
     for oracle in oracles:
         if oracle.outcome is not Outcome.COMPLETED:
             what = f"{oracle.outcome.name}: {oracle.diagnostic or ''}"
-            raise RefusedError(Reason.ORACLE, f"solution() failed: {what}")
+            slow = _timed_out(oracle.outcome)
+            raise RefusedError(Reason.ORACLE, f"solution() failed: {what}", timed_out=slow)
         if not oracle.terminated or (oracle.final_reward or 0.0) < settings.win_reward:
             end = "terminated" if oracle.terminated else "not terminated"
             what = f"{len(oracle.actions)} actions, last reward {oracle.final_reward}, {end}"

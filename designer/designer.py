@@ -30,6 +30,10 @@ from designer.repair import repair_braces
 
 METHODS = ("structured", "free_code")
 
+# A game answers in milliseconds. What hangs would hold up all drafts of its batch, so these
+# are tighter than the server's defaults, and wide enough for a machine ten times overbooked.
+DEFAULT_LIMITS = Limits(step_timeout_s=5.0, load_timeout_s=10.0)
+
 
 class Designer:
     """Turns completions of a model into judged environments.
@@ -52,7 +56,7 @@ class Designer:
         refuse_remembered: Refuse what an earlier step designed already. Twins in one batch
             are always refused.
         grounding: Called with (slot, step) for a document to draw a game from.
-        limits: Limits of the programs' episodes; None means the server's defaults.
+        limits: Limits of the programs' episodes, in the gates and in training.
         runtime: Runtime of the server; empty means its default.
         settings: How hard the gates look.
 
@@ -75,7 +79,7 @@ class Designer:
         allow_held_out: bool = False,
         refuse_remembered: bool = False,
         grounding: Callable[[int, int], str] | None = None,
-        limits: Limits | None = None,
+        limits: Limits | None = DEFAULT_LIMITS,
         runtime: str = "",
         settings: GateSettings | None = None,
     ) -> None:

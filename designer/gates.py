@@ -3,7 +3,8 @@
 Many drafts are judged together. A gate sends the episodes of all drafts that are still in to
 the sandbox in few batched calls; a draft leaves at the first gate that it fails. What the
 service gets wrong is never held against a program: such drafts are judged again, and are
-UNJUDGED if the service keeps failing. No program runs in this process.
+UNJUDGED if the service keeps failing. A time limit counts when it runs out twice, since a busy
+machine is slow, too. No program runs in this process.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from contextlib import asynccontextmanager
 
 from sandbox_api.client import AsyncSandboxClient
 from sandbox_api.errors import SandboxError
-from sandbox_api.types import Limits, Outcome, Verdict
+from sandbox_api.types import Limits, Verdict
 
 from designer.checks import (
     GateSettings,
     RefusedError,
     Subject,
+    TooSlowError,
     check_blind,
     check_hint,
+    check_load,
     check_oracle,
     check_plays,
     check_reproduced,
@@ -81,15 +84,18 @@ class Gates:
                 subject.detail = subject.draft.detail
             else:
                 self._inspect(subject)
-        for attempt in range(1 + self._settings.service_retries):
+        retries = self._settings.service_retries
+        for attempt in range(1 + retries):
             pending = [subject for subject in subjects if subject.reason is None]
             if attempt:
                 pending = [subject for subject in pending if subject.fault is not None]
             for subject in pending:
                 subject.counts["retries"] += bool(attempt)
+                subject.patient = attempt < retries and not isinstance(subject.fault, TooSlowError)
                 subject.fault = None
-            if pending:
-                await self._run_gates(pending)
+            size = self._settings.drafts_at_once
+            for start in range(0, len(pending), size):
+                await self._run_gates(pending[start : start + size])
         return [subject.report() for subject in subjects]
 
     def _inspect(self, subject: Subject) -> None:
@@ -130,10 +136,7 @@ class Gates:
                     return
                 finally:
                     subject.spend("load", time.perf_counter() - began)
-            if subject.program.outcome is not Outcome.COMPLETED:
-                subject.reason = Reason.LOAD
-                diagnostic = subject.program.diagnostic
-                subject.detail = f"{subject.program.outcome.name}: {diagnostic or ''}"
+            subject.apply(check_load, subject.program)
 
         await asyncio.gather(*map(load, subjects))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -174,14 +174,24 @@ def random_spec(rng: random.Random, skill: str | None = None, family: str = "") 
     }
 
 
-def evaluation_suite(n: int, seed: int = 0) -> list[CompiledSpec]:
+def evaluation_suite(n: int, seed: int = 0, skills: Sequence[str] = ()) -> list[CompiledSpec]:
     """List n distinct held-out environments, spread over families and difficulty.
 
     Families take turns, and within a family the easy, middle and hard thirds of its levels.
-    The same n and seed give the same list.
+    The same arguments give the same list.
+
+    Args:
+        n: How many; fewer come back where the families hold no more.
+        seed: Of the draw.
+        skills: Keys of `SKILLS` to keep to; empty for all.
+
+    Raises:
+        SpecError: If no family has one of the skills.
     """
     rng = random.Random(seed)
-    names = list(FAMILIES)
+    names = [family.name for family in FAMILIES.values() if not skills or family.skill in skills]
+    if not names:
+        raise SpecError(f"no family has a skill of {list(skills)}; skills are {list(SKILLS)}")
     suite: list[CompiledSpec] = []
     seen: set[str] = set()
     for index in range(n):

@@ -118,6 +118,14 @@ async def test_a_draft_with_a_reason_keeps_it(client, make_draft):
     assert (report.reason, report.detail, report.program) == (Reason.PARSE, "none", None)
 
 
+async def test_many_drafts_are_judged_a_few_at_a_time(client, make_draft):
+    drafts = [make_draft(programs.SHORT_GAME), make_draft(programs.SOUND)] * 2
+    drafts[3] = make_draft(programs.NO_CLASS)
+    reports = await Gates(client, settings=GateSettings(drafts_at_once=1)).judge(drafts)
+    expected = [Reason.ORACLE, Reason.OK, Reason.ORACLE, Reason.CONTRACT]
+    assert [report.reason for report in reports] == expected
+
+
 async def test_a_time_limit_counts_only_when_it_runs_out_again(client, make_draft):
     class SlowOnce:
         """The first load of this machine is too slow."""

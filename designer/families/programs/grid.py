@@ -1,6 +1,7 @@
 from designer.families.programs.game import Game
 
 P = {"n": 4, "w": 1, "q": 0, "g": 1, "s": 1}
+FARTHEST = 8
 STEPS = {"N": (0, 1), "S": (0, -1), "E": (1, 0), "W": (-1, 0)}
 
 
@@ -27,9 +28,9 @@ class GridEnv(Game):
             free = [cell for cell in cells if cell not in (self.at, self.goal)]
             self.walls = sorted(self.rng.sample(free, P["w"]))
             self.distance = self.distances()
-            if self.at in self.distance:
+            self.far = self.distance.get(self.at, FARTHEST + 1)
+            if self.far <= FARTHEST:
                 break
-        self.far = self.distance[self.at]
         self.budget = self.far + P["s"]
         at = self.at
         while at != self.goal:

@@ -1,6 +1,8 @@
 from designer.families.programs.game import Game
 
 P = {"n": 6, "t": 0, "k": 3, "s": 1}
+# Presses until all are lit, by lamps; the same for every seed.
+DISTANCE: dict[tuple[int, ...], int] = {}
 FLIPS = [(0, 1), (-1, 0, 1), (0, 1, 3), (1, 2)]
 
 
@@ -13,27 +15,32 @@ class RingEnv(Game):
     def start(self):
         size = P["n"]
         self.moves = self.moves[:size]
-        self.distance = {(1,) * size: 0}
-        edge = [(1,) * size]
-        while edge:
-            lamps = edge.pop(0)
-            for move in self.moves:
-                new = self.pressed(lamps, move)
-                if new not in self.distance:
-                    self.distance[new] = self.distance[lamps] + 1
-                    edge.append(new)
-        far = max(self.distance.values())
+        if not DISTANCE:
+            self.measure()
+        far = max(DISTANCE.values())
         wanted = min(P["k"], far)
         self.lamps = self.rng.choice(
-            sorted(lamps for lamps, steps in self.distance.items() if steps == wanted)
+            sorted(lamps for lamps, steps in DISTANCE.items() if steps == wanted)
         )
         self.far = wanted
         self.budget = wanted + P["s"]
         lamps = self.lamps
-        while self.distance[lamps]:
-            best = min(self.moves, key=lambda move: self.distance[self.pressed(lamps, move)])
+        while DISTANCE[lamps]:
+            best = min(self.moves, key=lambda move: DISTANCE[self.pressed(lamps, move)])
             self.plan.append(best)
             lamps = self.pressed(lamps, best)
+
+    def measure(self):
+        lit = (1,) * P["n"]
+        DISTANCE[lit] = 0
+        edge = [lit]
+        while edge:
+            lamps = edge.pop(0)
+            for move in self.moves:
+                new = self.pressed(lamps, move)
+                if new not in DISTANCE:
+                    DISTANCE[new] = DISTANCE[lamps] + 1
+                    edge.append(new)
 
     def pressed(self, lamps, move):
         new = list(lamps)
@@ -46,12 +53,12 @@ class RingEnv(Game):
         return "".join(map(str, self.lamps))
 
     def play(self, move):
-        before = self.distance[self.lamps]
+        before = DISTANCE[self.lamps]
         self.lamps = self.pressed(self.lamps, move)
-        return move, 0.1 if self.distance[self.lamps] < before else -0.1
+        return move, 0.1 if DISTANCE[self.lamps] < before else -0.1
 
     def score(self):
-        return (self.far - self.distance[self.lamps]) / self.far
+        return (self.far - DISTANCE[self.lamps]) / self.far
 
     def solved(self):
-        return self.distance[self.lamps] == 0
+        return DISTANCE[self.lamps] == 0

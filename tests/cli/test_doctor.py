@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from sandbox_server import doctor
+from sandbox_server.doctor import Check
 from spadework.cli import main
 
 

@@ -21,9 +21,7 @@ def designer_advantages(
     for reward, skill in zip(rewards, skills, strict=True):
         by_skill[skill].append(reward)
     means = {skill: float(np.mean(values)) for skill, values in by_skill.items()}
-    return [
-        (reward - means[skill]) * scale for reward, skill in zip(rewards, skills, strict=True)
-    ]
+    return [(reward - means[skill]) * scale for reward, skill in zip(rewards, skills, strict=True)]
 
 
 def designer_scale(

@@ -133,8 +133,9 @@ class UpdateConfig:
     Attributes:
         learning_rate: Constant Adam rate.
         warmup_steps: Optimizer steps over which the rate rises from 0.
-        inner_iterations: Optimizer steps over one step's rows.
-        micro_batches: Pieces into which the rows are split, to bound memory.
+        inner_iterations: Passes over one step's rows.
+        minibatches: Optimizer steps in a pass.
+        accumulation: Pieces of a minibatch, to bound memory and padding.
         loss: TRL's `loss_type`.
         clip_low: Lower clip of the importance ratio (epsilon).
         clip_high: Upper clip (epsilon_high).
@@ -149,13 +150,15 @@ class UpdateConfig:
         step_rewards: Whether rewards before the last count in the reward to go, for `turn`;
             they never count in an episode's return.
         std_floor: Least standard deviation to divide by, for `turn`.
-        threads: Torch threads while updating, when the sandbox server is idle; 0 for all.
+        threads: Torch threads while updating; 0 for all cores, which on a machine that is
+            busy with anything else is many times slower than 1.
     """
 
     learning_rate: float = 1e-6
     warmup_steps: int = 0
     inner_iterations: int = 1
-    micro_batches: int = 4
+    minibatches: int = 1
+    accumulation: int = 4
     loss: str = "dapo"
     clip_low: float = 0.2
     clip_high: float = 0.28
@@ -167,7 +170,12 @@ class UpdateConfig:
     gamma: float = 0.9
     step_rewards: bool = False
     std_floor: float = 0.1
-    threads: int = 0
+    threads: int = 1
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Optimizer steps in a training step."""
+        return self.minibatches * self.inner_iterations
 
 
 @dataclass(frozen=True)
@@ -335,7 +343,8 @@ _MINIMUM = {
     "update.learning_rate": 0,
     "update.warmup_steps": 0,
     "update.inner_iterations": 1,
-    "update.micro_batches": 1,
+    "update.minibatches": 1,
+    "update.accumulation": 1,
     "update.staleness_cap": 0,
     "update.threads": 0,
     "evaluation.episodes": 0,
@@ -417,7 +426,6 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     if not close:
         tails = {key.rpartition(".")[2]: key for key in known}
         close = [
-            tails[t]
-            for t in difflib.get_close_matches(name.rpartition(".")[2], list(tails), n=1)
+            tails[t] for t in difflib.get_close_matches(name.rpartition(".")[2], list(tails), n=1)
         ]
     return f"; did you mean {close[0]}?" if close else ""

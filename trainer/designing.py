@@ -96,6 +96,7 @@ class DesignRound:
                     hint=report.draft.hint or "",
                     max_turns=request.max_turns,
                     program_id=report.program.program_id,
+                    limits=report.program.limits,
                     created_step=step,
                     sample=sample,
                 )
@@ -144,4 +145,5 @@ def _sample(prompt_ids: list[int], completion: Completion) -> DesignSample:
         completion_ids=completion.token_ids,
         logprobs=completion.logprobs,
         decisions=[int(free) for free in completion.free],
+        allowed=completion.allowed,
     )

@@ -6,9 +6,14 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from sandbox_api.types import Limits
+
+from trainer.grammar import AllowedTokens
 from trainer.rewards import EnvironmentMeasure, regime
 from trainer.rollouts import Trajectory
 from trainer.statistics import mean, paired_difference
+
+_MEASURED = ("regret", "regret_se", "return_plain", "return_hinted")
 
 
 @dataclass
@@ -19,6 +24,7 @@ class DesignSample:
     completion_ids: list[int]
     logprobs: list[float]
     decisions: list[int]
+    allowed: list[AllowedTokens]
 
 
 @dataclass
@@ -43,6 +49,7 @@ class ActiveEnvironment:
     hint: str
     max_turns: int
     program_id: str
+    limits: Limits
     created_step: int
     sample: DesignSample | None = None
     returns: list[float] = field(default_factory=list)
@@ -92,4 +99,9 @@ class ActiveEnvironment:
     def from_json(cls, values: dict[str, Any]) -> ActiveEnvironment:
         """Read what `to_json` wrote."""
         sample = values["sample"]
-        return cls(**{**values, "sample": DesignSample(**sample) if sample else None})
+        if sample:
+            allowed = [None if a is None else tuple(a) for a in sample["allowed"]]
+            sample = DesignSample(**{**sample, "allowed": allowed})
+        missing = {k: math.nan for k in _MEASURED if values[k] is None}  # JSON has no NaN
+        limits = Limits(**values["limits"])
+        return cls(**{**values, **missing, "sample": sample, "limits": limits})

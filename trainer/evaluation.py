@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sandbox_api.types import Program, ResetItem
+
 from trainer.config import EvaluationConfig, PlayConfig
 from trainer.protocols import EvaluationItem, SandboxClient
 from trainer.rewards import episode_return

@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
-from trainer.grammar import BatchConstraint, Grammar, GrammarCompiler
+from trainer.grammar import AllowedTokens, BatchConstraint, Grammar, GrammarCompiler
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,21 @@ class Completion:
 
     Attributes:
         token_ids: As sampled, the end token included if there was one.
-        logprobs: Of each token under the model at the request's temperature, before any
-            grammar: the numbers that the update compares its own with.
-        free: By token, whether more than one was allowed; the others decided nothing.
+        logprobs: Of each token among those that its grammar allowed, at the request's
+            temperature: the numbers that the update compares its own with.
+        allowed: By token, what its grammar allowed; None for anything.
         ended: Whether the model closed it with the end token.
     """
 
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    free: list[bool] = field(default_factory=list)
+    allowed: list[AllowedTokens] = field(default_factory=list)
     ended: bool = False
+
+    @property
+    def free(self) -> list[bool]:
+        """By token, whether more than one was allowed; the others decided nothing."""
+        return [a is None or len(a) > 1 for a in self.allowed]
 
 
 @dataclass
@@ -169,7 +174,7 @@ class TransformersGenerator:
         temperatures = torch.tensor([r.temperature for r in requests])
         while any(active):
             logits = self._forward(cached, pending)
-            tokens, logprobs, free = self._sample(logits, temperatures, constraint, active)
+            tokens, logprobs, allowed = self._sample(logits, temperatures, constraint, active)
             for row, completion in enumerate(completions):
                 pending[row] = []
                 if not active[row]:
@@ -178,12 +183,10 @@ class TransformersGenerator:
                 constraint.accept(row, token)
                 completion.token_ids.append(token)
                 completion.logprobs.append(logprobs[row])
-                completion.free.append(free[row])
+                completion.allowed.append(allowed[row])
                 pending[row] = [token]
                 completion.ended = token in self._stop_ids
-                if completion.ended or (
-                    len(completion.token_ids) >= requests[row].max_new_tokens
-                ):
+                if completion.ended or (len(completion.token_ids) >= requests[row].max_new_tokens):
                     active[row] = False
                     pending[row] = []
         if keyed:
@@ -217,9 +220,7 @@ class TransformersGenerator:
         order = torch.argsort(valid.to(torch.uint8), dim=1, stable=True)[:, -width:]
         mask = torch.gather(valid, 1, order)
         for index, layer in enumerate(old.cache.layers):
-            pick = order[:, None, :, None].expand(
-                -1, layer.keys.shape[1], -1, layer.keys.shape[3]
-            )
+            pick = order[:, None, :, None].expand(-1, layer.keys.shape[1], -1, layer.keys.shape[3])
             keys = torch.gather(layer.keys[picks], 2, pick)
             values = torch.gather(layer.values[picks], 2, pick)
             cache.update(keys, values, index)
@@ -260,17 +261,17 @@ class TransformersGenerator:
         temperatures: torch.Tensor,
         constraint: BatchConstraint,
         active: list[bool],
-    ) -> tuple[list[int], list[float], list[bool]]:
+    ) -> tuple[list[int], list[float], list[AllowedTokens]]:
         logits = logits.cpu()
         greedy = temperatures <= 0
         scaled = logits / torch.where(greedy, 1.0, temperatures)[:, None]
+        allowed = constraint.apply(scaled, active)
         logprobs = torch.log_softmax(scaled, dim=-1)
-        free = constraint.apply(scaled, active)
         likeliest = scaled.argmax(dim=-1)
-        sampled = torch.multinomial(scaled.softmax(dim=-1), 1, generator=self._rng)[:, 0]
+        sampled = torch.multinomial(logprobs.exp(), 1, generator=self._rng)[:, 0]
         tokens = torch.where(greedy, likeliest, sampled)
         chosen = logprobs.gather(1, tokens[:, None])[:, 0]
-        return tokens.tolist(), chosen.tolist(), free
+        return tokens.tolist(), chosen.tolist(), allowed
 
 
 def _stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> set[int]:

@@ -21,7 +21,12 @@ class Grammar:
 
 
 class GrammarCompiler:
-    """Compiles grammars for one tokenizer, each once."""
+    """Compiles grammars for one tokenizer, each once.
+
+    Attributes:
+        known_masks: Token ids by bitmask: places where the same tokens are allowed share
+            one tuple.
+    """
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, vocab_size: int, stop_ids: list[int]
@@ -29,6 +34,7 @@ class GrammarCompiler:
         self._info = _tokenizer_info(tokenizer, vocab_size, stop_ids)
         self._compiler = xgrammar.GrammarCompiler(self._info, max_threads=1)
         self._compiled: dict[Grammar, xgrammar.CompiledGrammar] = {}
+        self.known_masks: dict[bytes, tuple[int, ...]] = {}
 
     def matcher(self, grammar: Grammar) -> xgrammar.GrammarMatcher:
         """A fresh matcher at the start of the grammar.
@@ -53,6 +59,10 @@ class GrammarCompiler:
             raise ValueError(f"the grammar does not compile: {error}") from error
 
 
+AllowedTokens = tuple[int, ...] | None
+"""The tokens that a grammar allowed at one place; None for all of them."""
+
+
 class BatchConstraint:
     """Keeps the rows of one batch that have a grammar inside it."""
 
@@ -63,8 +73,9 @@ class BatchConstraint:
             row: compiler.matcher(grammar) for row, grammar in enumerate(grammars) if grammar
         }
         self._bitmask = xgrammar.allocate_token_bitmask(len(grammars), vocab_size)
+        self._known = compiler.known_masks
 
-    def apply(self, logits: torch.Tensor, active: list[bool]) -> list[bool]:
+    def apply(self, logits: torch.Tensor, active: list[bool]) -> list[AllowedTokens]:
         """Rule out what the grammars forbid, in place.
 
         Args:
@@ -72,19 +83,22 @@ class BatchConstraint:
             active: Rows still generating.
 
         Returns:
-            By row, whether more than one token was allowed, so that the token is a decision.
+            By row, what was allowed.
         """
         rows = [r for r, m in self._matchers.items() if active[r] and not m.is_terminated()]
-        free = [True] * logits.shape[0]
+        allowed: list[AllowedTokens] = [None] * logits.shape[0]
         if not rows:
-            return free
+            return allowed
         for row in rows:
             self._matchers[row].fill_next_token_bitmask(self._bitmask, row)
-        xgrammar.apply_token_bitmask_inplace(logits, self._bitmask.to(logits.device), indices=rows)
-        allowed = torch.isfinite(logits[rows]).sum(dim=-1).tolist()
-        for row, count in zip(rows, allowed, strict=True):
-            free[row] = count > 1
-        return free
+        xgrammar.apply_token_bitmask_inplace(logits, self._bitmask, indices=rows)
+        for row in rows:
+            key = self._bitmask[row].numpy().tobytes()
+            if key not in self._known:
+                ids = torch.isfinite(logits[row]).nonzero()[:, 0].tolist()
+                self._known[key] = tuple(ids)
+            allowed[row] = self._known[key]
+        return allowed
 
     def accept(self, row: int, token_id: int) -> None:
         """Advance a row's grammar by the token it sampled."""

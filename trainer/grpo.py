@@ -8,7 +8,6 @@ checkpoints, distribution) is TRL's and accelerate's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,39 +18,7 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import pad, split_tensor_dict
 
 from trainer.config import Config
-
-AGENT, DESIGNER = "agent", "designer"
-
-
-@dataclass
-class Row:
-    """One sequence of the update.
-
-    Attributes:
-        role: `agent` or `designer`.
-        prompt_ids: Context that is never trained on.
-        completion_ids: Sampled tokens, with environment text between them.
-        mask: By completion token, 1 where the loss applies.
-        advantages: By completion token, unitless.
-        logprobs: By completion token, as sampled.
-        stale: Whether the weights have moved since the row was sampled.
-    """
-
-    role: str
-    prompt_ids: list[int]
-    completion_ids: list[int]
-    mask: list[int]
-    advantages: list[float]
-    logprobs: list[float]
-    stale: bool = False
-
-    def __len__(self) -> int:
-        return len(self.prompt_ids) + len(self.completion_ids)
-
-
-def inert_row(pad_id: int) -> Row:
-    """A row that changes nothing, to fill a batch up."""
-    return Row(AGENT, [pad_id], [pad_id], [0], [0.0], [0.0])
+from trainer.rows import Row, TokenChoices, inert_row
 
 
 class SelfPlayGRPOTrainer(GRPOTrainer):
@@ -83,6 +50,10 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
         self._collect = collect
         self._staleness_cap = staleness_cap
         self._rows: list[Row] = []
+        self._scoring = False
+        self._vocab_size = model.config.get_text_config().vocab_size
+        self._choices: TokenChoices | None = None
+        self._choice_index: torch.Tensor | None = None
         self.update_metrics: list[dict[str, float]] = []
         slots = Dataset.from_dict({"prompt": [""] * args.generation_batch_size})
         super().__init__(
@@ -97,8 +68,12 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
 
     @property
     def training_step_index(self) -> int:
-        """Steps of self-play finished: optimizer steps over inner iterations."""
-        return self.state.global_step // self.num_iterations
+        """Steps of self-play finished."""
+        return self.state.global_step // (self._minibatches * self.num_iterations)
+
+    @property
+    def _minibatches(self) -> int:
+        return self.args.steps_per_generation // self.args.gradient_accumulation_steps
 
     def _rollout(self) -> dict[str, Any]:
         return {
@@ -112,37 +87,68 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
         self, inputs: list[dict[str, Any]]
     ) -> dict[str, torch.Tensor | Any]:
         self._rows = self._fill(list(self._collect(self.training_step_index)))
-        batch = super()._generate_and_score_completions([{"prompt": ""} for _ in self._rows])
+        self._choices = TokenChoices.of(self._rows, self._vocab_size, self.accelerator.device)
+        self._choice_index = self._choices.index
+        self._scoring = True
+        try:
+            batch = super()._generate_and_score_completions([{"prompt": ""} for _ in self._rows])
+        finally:
+            self._scoring = False
         advantages = pad([torch.tensor(row.advantages) for row in self._rows], padding_value=0.0)
         advantages = advantages.to(batch["completion_ids"].device)
         if any(row.stale for row in self._rows):
             advantages = advantages * self._staleness_weights(batch)
         batch["advantages"] = advantages  # (rows, tokens): the loss takes one a token
+        batch["choice_index"] = self._choices.index
         return batch
 
-    def _fill(self, rows: list[Row]) -> list[Row]:
-        # By length, so that a micro-batch pads little; all are in one optimizer step, so
-        # their order means nothing. TRL divides by the micro-batches and by its groups of 2.
-        rows.sort(key=len)
-        multiple = 2 * self.args.steps_per_generation
-        missing = -len(rows) % multiple if rows else multiple
-        return [inert_row(self._tokenizer.pad_token_id) for _ in range(missing)] + rows
+    def _compute_loss(
+        self, model: torch.nn.Module, inputs: dict[str, torch.Tensor | Any]
+    ) -> torch.Tensor:
+        self._choice_index = inputs["choice_index"]
+        return super()._compute_loss(model, inputs)
 
-    @torch.no_grad()
+    def _fill(self, rows: list[Row]) -> list[Row]:
+        # TRL divides by the pieces of a step, and by its groups of 2.
+        pieces = self.args.steps_per_generation
+        missing = -len(rows) % (2 * pieces) if rows else 2 * pieces
+        rows = [inert_row(self._tokenizer.pad_token_id) for _ in range(missing)] + rows
+        # By length, so that a piece pads little; a minibatch takes pieces from both ends, so
+        # that it sees short and long rows, hence roles and environments of every kind.
+        rows.sort(key=len)
+        size = len(rows) // pieces
+        ordered = [rows[i * size : (i + 1) * size] for i in _outside_in(pieces)]
+        return [row for piece in ordered for row in piece]
+
     def _staleness_weights(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         """Truncated importance weights of rows sampled by earlier weights; 1 for the rest."""
+        sampled = batch["sampling_per_token_logps"]
         current = batch.get("old_per_token_logps")
         if current is None:
-            current, _, _ = self._get_per_token_logps_and_entropies(
-                self.model,
+            current = self._logps_before_update(
                 torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
                 torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
                 batch["completion_ids"].size(1),
-                batch_size=self.args.per_device_train_batch_size,
             )
-        stale = torch.tensor([row.stale for row in self._rows], device=current.device)
-        ratio = torch.exp(current - batch["sampling_per_token_logps"])
-        return torch.where(stale[:, None], ratio.clamp(max=self._staleness_cap), 1.0)
+        return torch.exp(current - sampled).clamp(max=self._staleness_cap)
+
+    @torch.no_grad()
+    def _logps_before_update(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int
+    ) -> torch.Tensor:
+        """Log-probabilities under the weights as they are: known from sampling, unless stale."""
+        logps = pad([torch.tensor(row.logprobs) for row in self._rows], padding_value=0.0)
+        logps = logps.to(input_ids.device)
+        stale = torch.tensor([row.stale for row in self._rows], device=input_ids.device)
+        if stale.any():
+            logps[stale], _, _ = self._trimmed_logps(
+                self.model,
+                input_ids[stale],
+                attention_mask[stale],
+                logits_to_keep,
+                self._choices.index[stale],
+            )
+        return logps
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, torch.Tensor | Any]:
         # As in the base class, but without its shuffle, which would undo the sorting.
@@ -161,29 +167,22 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
         batch_size: int | None = None,
         **options: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """As in the base class, on columns that any row uses.
-
-        Rows of both roles share a batch and differ in length by a factor of ten; sorted and
-        trimmed, a micro-batch pays for its own longest row only.
-        """
-        pieces = []
+        """As in the base class, without work whose result is known or padding."""
+        if self._scoring and model is self.model:
+            logps = self._logps_before_update(input_ids, attention_mask, logits_to_keep)
+            return logps, None, None
         size = batch_size or input_ids.size(0)
-        for start in range(0, input_ids.size(0), size):
-            ids, mask = input_ids[start : start + size], attention_mask[start : start + size]
-            used = mask.any(dim=0).nonzero()[:, 0]
-            left = min(int(used[0]), ids.size(1) - logits_to_keep - 1)
-            right = ids.size(1) - 1 - int(used[-1])
-            right = min(right, logits_to_keep - 1)
-            kept = slice(left, ids.size(1) - right)
-            result = super()._get_per_token_logps_and_entropies(
-                model, ids[:, kept], mask[:, kept], logits_to_keep - right, **options
+        pieces = [
+            self._trimmed_logps(
+                model,
+                input_ids[start : start + size],
+                attention_mask[start : start + size],
+                logits_to_keep,
+                self._choice_index[start : start + size],
+                **options,
             )
-            pieces.append(
-                tuple(
-                    torch.nn.functional.pad(x, (0, right)) if x is not None and x.dim() else x
-                    for x in result
-                )
-            )
+            for start in range(0, input_ids.size(0), size)
+        ]
         logps, entropies, losses = zip(*pieces, strict=True)
         return (
             torch.cat(logps),
@@ -191,10 +190,52 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
             torch.stack(losses).mean() if losses[0] is not None else None,
         )
 
+    def _trimmed_logps(
+        self,
+        model: torch.nn.Module,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        choice_index: torch.Tensor,
+        **options: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """The base class's result, computed on the columns that these rows use.
+
+        Rows of both roles share a batch and differ in length by a factor of ten; sorted and
+        trimmed, a piece pays for its own longest row only.
+        """
+        used = attention_mask.any(dim=0).nonzero()[:, 0]
+        left = min(int(used[0]), input_ids.size(1) - logits_to_keep - 1)
+        right = min(input_ids.size(1) - 1 - int(used[-1]), logits_to_keep - 1)
+        kept = slice(left, input_ids.size(1) - right)
+        ids, mask, keep = input_ids[:, kept], attention_mask[:, kept], logits_to_keep - right
+        if self._choices.constrained:
+            index = choice_index[:, :keep]
+            logps, entropies = self._choices.score(model, ids, mask, index, self.temperature)
+            loss = None
+        else:
+            logps, entropies, loss = super()._get_per_token_logps_and_entropies(
+                model, ids, mask, keep, **options
+            )
+        fill = (0, right)
+        return (
+            torch.nn.functional.pad(logps, fill),
+            None if entropies is None else torch.nn.functional.pad(entropies, fill),
+            loss,
+        )
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write none: a run's folder is described by its report."""
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Keep what TRL logs, for the run's own metrics."""
         super().log(logs, start_time)
         self.update_metrics.append({k: v for k, v in logs.items() if isinstance(v, int | float)})
+
+
+def _outside_in(n: int) -> list[int]:
+    """0, n - 1, 1, n - 2, and so on."""
+    return [i // 2 if i % 2 == 0 else n - 1 - i // 2 for i in range(n)]
 
 
 def _no_reward(completions: list[Any], **columns: Any) -> list[float]:
@@ -212,20 +253,21 @@ def grpo_arguments(config: Config, folder: Path) -> GRPOConfig:
     update = config.update
     use_cpu = not torch.cuda.is_available()
     rows = config.design.environments * config.play.group_size
-    per_micro_batch = -(-rows // update.micro_batches)
-    per_micro_batch += per_micro_batch % 2
+    pieces = update.minibatches * update.accumulation
+    per_piece = -(-rows // pieces)
+    per_piece += per_piece % 2
     return GRPOConfig(
         output_dir=str(folder),
         use_cpu=use_cpu,
         bf16=False,
         gradient_checkpointing=False,
-        per_device_train_batch_size=per_micro_batch,
-        gradient_accumulation_steps=update.micro_batches,
-        steps_per_generation=update.micro_batches,
+        per_device_train_batch_size=per_piece,
+        gradient_accumulation_steps=update.accumulation,
+        steps_per_generation=pieces,
         num_generations=2,
         num_iterations=update.inner_iterations,
         max_completion_length=config.generation.context_tokens,
-        max_steps=config.run.steps * update.inner_iterations,
+        max_steps=config.run.steps * update.optimizer_steps,
         learning_rate=update.learning_rate,
         lr_scheduler_type="constant_with_warmup",
         warmup_steps=update.warmup_steps,
@@ -245,7 +287,7 @@ def grpo_arguments(config: Config, folder: Path) -> GRPOConfig:
         disable_tqdm=True,
         report_to=[],
         save_strategy="steps",
-        save_steps=config.run.checkpoint_every * update.inner_iterations,
+        save_steps=config.run.checkpoint_every * update.optimizer_steps,
         ignore_data_skip=True,
         dataloader_num_workers=0,
         dataloader_pin_memory=not use_cpu,

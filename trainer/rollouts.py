@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sandbox_api.types import Episode, ResetItem, StepItem, StepResult
+
 from trainer.chat import ChatFormat
 from trainer.generation import Completion, GenerationRequest, Generator
-from trainer.grammar import Grammar
+from trainer.grammar import AllowedTokens, Grammar
 from trainer.protocols import SandboxClient
 from trainer.rewards import episode_return
 
@@ -66,6 +67,7 @@ class Trajectory:
         logprobs: By completion token; 0 for environment text.
         decisions: By completion token, 1 where the agent chose it, 0 where the environment
             wrote it or only one token was allowed.
+        allowed: By completion token, what the environment allowed; None for anything.
         spans: By turn, the half-open range of its tokens in `completion_ids`.
         turns: What was seen, done and earned.
         episode_return: None for a lost play.
@@ -77,6 +79,7 @@ class Trajectory:
     completion_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     decisions: list[int] = field(default_factory=list)
+    allowed: list[AllowedTokens] = field(default_factory=list)
     spans: list[tuple[int, int]] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     episode_return: float | None = None
@@ -100,6 +103,7 @@ class Trajectory:
         self.completion_ids += completion.token_ids
         self.logprobs += completion.logprobs
         self.decisions += [int(free) for free in completion.free]
+        self.allowed += completion.allowed
         self.spans.append((start, len(self.completion_ids)))
 
     def add_environment_text(self, token_ids: list[int]) -> None:
@@ -107,6 +111,7 @@ class Trajectory:
         self.completion_ids += token_ids
         self.logprobs += [0.0] * len(token_ids)
         self.decisions += [0] * len(token_ids)
+        self.allowed += [None] * len(token_ids)
 
     def to_json(self, step: int) -> dict[str, Any]:
         """One line of the trajectory files."""
@@ -279,10 +284,7 @@ async def _start(
 ) -> list[RunningEpisode]:
     started_at = time.perf_counter()
     episodes = await client.reset(
-        [
-            ResetItem(t.play.program_id, seed=t.play.seed, max_turns=t.play.max_turns)
-            for t in batch
-        ]
+        [ResetItem(t.play.program_id, seed=t.play.seed, max_turns=t.play.max_turns) for t in batch]
     )
     count.sandbox_s += time.perf_counter() - started_at
     running = []

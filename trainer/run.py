@@ -23,15 +23,20 @@ from trainer.designing import DesignRound
 from trainer.endpoint import EndpointDesigner
 from trainer.evaluation import EvaluationSuite, RandomPolicy
 from trainer.generation import TransformersGenerator
-from trainer.grpo import Row, SelfPlayGRPOTrainer, grpo_arguments
+from trainer.grpo import SelfPlayGRPOTrainer, grpo_arguments
 from trainer.models import load_model
 from trainer.protocols import Designer, EvaluationItem, SandboxClient
 from trainer.rollouts import ModelPolicy
+from trainer.rows import Row
 from trainer.runfolder import STATE_FILE, RunFolder, checkpoint_step
 from trainer.selfplay import SelfPlay, set_seeds, update_threads
 from trainer.summary import summarize, summary_table
 
-UPDATE_METRICS = {"loss": "update/loss", "entropy": "update/entropy", "grad_norm": "update/grad_norm"}
+UPDATE_METRICS = {
+    "loss": "update/loss",
+    "entropy": "update/entropy",
+    "grad_norm": "update/grad_norm",
+}
 
 
 async def run(
@@ -196,8 +201,10 @@ class _Session:
                 for key, value in row.items():
                     if isinstance(value, int | float):
                         writer.add_scalar(key, value, row["step"])
-                text = f"return {row['agent/mean_return']:+.2f}"
-                progress.update(task, completed=row["step"], description=text)
+                mean_return = row["agent/mean_return"]
+                progress.update(
+                    task, completed=row["step"], description=f"mean return {mean_return:+.2f}"
+                )
 
             recorder = _Recorder(config, self.selfplay, self._folder, report)
             trainer = SelfPlayGRPOTrainer(
@@ -242,7 +249,7 @@ class _Recorder(TrainerCallback):
         self.trainer.update_metrics.clear()
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step % self._config.update.inner_iterations or "loss" not in kwargs["logs"]:
+        if state.global_step % self._config.update.optimizer_steps or "loss" not in kwargs["logs"]:
             return
         assert self.trainer is not None
         row = self._selfplay.row
@@ -256,7 +263,7 @@ class _Recorder(TrainerCallback):
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._folder.commit_checkpoint(
             Path(args.output_dir) / f"checkpoint-{state.global_step}",
-            state.global_step // self._config.update.inner_iterations,
+            state.global_step // self._config.update.optimizer_steps,
             self._selfplay.state(),
             keep=self._config.run.keep_checkpoints,
         )

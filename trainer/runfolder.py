@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterable
@@ -68,7 +69,7 @@ class RunFolder:
         self, written: Path, step: int, state: dict[str, Any], *, keep: int
     ) -> None:
         """Give a checkpoint that TRL wrote our state and its final name; drop old ones."""
-        _write_synced(written / STATE_FILE, json.dumps(state))
+        _write_synced(written / STATE_FILE, _json(state))
         final = self.checkpoints_path / f"step_{step:06d}"
         if final.exists():
             shutil.rmtree(final)
@@ -79,7 +80,7 @@ class RunFolder:
     def drop_after(self, step: int) -> None:
         """Forget everything recorded past a step, and unfinished checkpoints."""
         rows = [row for row in self.metrics() if row["step"] <= step]
-        _write_synced(self.metrics_path, "".join(json.dumps(row) + "\n" for row in rows))
+        _write_synced(self.metrics_path, "".join(_json(row) + "\n" for row in rows))
         for file in self.trajectories_path.glob("step_*.jsonl.gz"):
             if int(file.name[5:11]) > step:
                 file.unlink()
@@ -102,7 +103,7 @@ class RunFolder:
     def append_metrics(self, row: dict[str, Any]) -> None:
         """Add one step's row."""
         with self.metrics_path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(_json(row) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
@@ -111,11 +112,11 @@ class RunFolder:
         path = self.trajectories_path / f"step_{step:06d}.jsonl.gz"
         with gzip.open(path, "wt", compresslevel=3) as file:
             for line in lines:
-                file.write(json.dumps(line) + "\n")
+                file.write(_json(line) + "\n")
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a whole JSON file, replacing an older one at once."""
-        _write_synced(self.path / name, json.dumps(value, indent=1))
+        _write_synced(self.path / name, _json(value, indent=1))
 
     def read_json(self, name: str) -> Any | None:
         """Read a JSON file; None if there is none."""
@@ -135,3 +136,18 @@ def _write_synced(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     scratch.replace(path)
+
+
+def _json(value: Any, **options: Any) -> str:
+    return json.dumps(_without_nan(value), allow_nan=False, **options)
+
+
+def _without_nan(value: Any) -> Any:
+    """NaN marks what there was nothing to measure from; JSON has null for it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {k: _without_nan(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(v) for v in value]
+    return value

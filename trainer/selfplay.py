@@ -6,14 +6,12 @@ TRL's trainer owns the loop over updates and runs in a thread; for each step it 
 
 from __future__ import annotations
 
-import asyncio
 import math
 import os
 import random
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,7 +28,6 @@ from trainer.designing import DesignRound
 from trainer.environments import ActiveEnvironment
 from trainer.evaluation import WIN_RETURN
 from trainer.generation import Generator
-from trainer.grpo import AGENT, DESIGNER, Row
 from trainer.protocols import Designer, SandboxClient
 from trainer.rewards import designer_reward, learnable
 from trainer.rollouts import (
@@ -43,6 +40,7 @@ from trainer.rollouts import (
     play_all,
     void_lost_pairs,
 )
+from trainer.rows import AGENT, DESIGNER, Row
 from trainer.runfolder import RunFolder
 from trainer.statistics import mean, std
 
@@ -86,7 +84,9 @@ class SelfPlay:
         self._environments = [ActiveEnvironment.from_json(v) for v in state["environments"]]
         self._skill_averages = state["skill_averages"]
         for environment in self._environments:
-            program = await self._client.register_program(environment.source)
+            program = await self._client.register_program(
+                environment.source, limits=environment.limits
+            )
             environment.program_id = program.program_id
 
     async def collect(self, step: int) -> list[Row]:
@@ -238,8 +238,7 @@ class SelfPlay:
         for environment in written:
             average = self._skill_averages.get(environment.skill, environment.mean_return)
             self._skill_averages[environment.skill] = (
-                SKILL_AVERAGE_DECAY * average
-                + (1 - SKILL_AVERAGE_DECAY) * environment.mean_return
+                SKILL_AVERAGE_DECAY * average + (1 - SKILL_AVERAGE_DECAY) * environment.mean_return
             )
         if not written:
             return []
@@ -337,6 +336,7 @@ def _agent_row(trajectory: Trajectory, turn_advantages: Sequence[float]) -> Row:
         mask=trajectory.decisions,
         advantages=advantages,
         logprobs=trajectory.logprobs,
+        allowed=trajectory.allowed,
     )
 
 
@@ -350,5 +350,6 @@ def _designer_row(environment: ActiveEnvironment, advantage: float, *, stale: bo
         mask=sample.decisions,
         advantages=[advantage] * len(sample.completion_ids),
         logprobs=sample.logprobs,
+        allowed=sample.allowed,
         stale=stale,
     )

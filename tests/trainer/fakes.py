@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,13 +41,14 @@ class GridEnv:
 
     def look(self):
         x, y = self.goal[0] - self.at[0], self.goal[1] - self.at[1]
-        return ("E" if x > 0 else "W" if x < 0 else "-") + ("N" if y > 0 else "S" if y < 0 else "-")
+        return "W-E"[1 + (x > 0) - (x < 0)] + "S-N"[1 + (y > 0) - (y < 0)]
 
     def step(self, action):
         self.turn += 1
         dx, dy = {{"N": (0, 1), "S": (0, -1), "E": (1, 0), "W": (-1, 0)}}.get(action, (0, 0))
         before = abs(self.goal[0] - self.at[0]) + abs(self.goal[1] - self.at[1])
-        self.at = [min({size} - 1, max(0, self.at[0] + dx)), min({size} - 1, max(0, self.at[1] + dy))]
+        x, y = self.at[0] + dx, self.at[1] + dy
+        self.at = [min({size} - 1, max(0, x)), min({size} - 1, max(0, y))]
         after = abs(self.goal[0] - self.at[0]) + abs(self.goal[1] - self.at[1])
         won = after == 0
         reward = 1.0 if won else 0.1 if after < before else -0.1
@@ -251,8 +251,3 @@ class FakeDesigner:
 
     def rewind(self, step: int) -> None:
         self.rewound.append(step)
-
-
-def chance_actions(seed: int, actions: str, n: int) -> list[str]:
-    rng = random.Random(seed)
-    return [rng.choice(actions) for _ in range(n)]

@@ -186,11 +186,11 @@ def test_the_grammar_derives_only_valid_specifications():
         json.dumps(spec_schema()), any_whitespace=False, separators=(",", ":"), strict_mode=True
     )
     rng = random.Random(0)
-    for _ in range(40):
+    mask = xgrammar.allocate_token_bitmask(1, len(vocabulary))
+    for _ in range(25):
         matcher = xgrammar.GrammarMatcher(grammar)
         text = ""
         while not matcher.is_terminated():
-            mask = xgrammar.allocate_token_bitmask(1, len(vocabulary))
             matcher.fill_next_token_bitmask(mask)
             row = mask[0].tolist()
             token = rng.choice([t for t in range(stop + 1) if row[t // 32] >> (t % 32) & 1])

@@ -11,7 +11,7 @@ import pytest
 from sandbox_api import AsyncSandboxClient, Limits, Outcome, UnavailableError
 
 from designer import DesignRequest, Draft, Gates, GateSettings, Reason
-from designer.families import FAMILIES, compile_spec, random_spec
+from designer.families import SKILLS, compile_spec, random_spec
 from designer.probes import constant_actions, fuzz_actions, guessing
 from sandbox_server import LocalServer
 
@@ -119,11 +119,10 @@ async def test_a_draft_with_a_reason_keeps_it(client, make_draft):
 
 
 async def test_many_drafts_are_judged_a_few_at_a_time(client, make_draft):
-    drafts = [make_draft(programs.SHORT_GAME), make_draft(programs.SOUND)] * 2
-    drafts[3] = make_draft(programs.NO_CLASS)
+    names = ["SHORT_GAME", "RAISES_ON_LOAD", "NO_CLASS", "NO_SOLUTION"]
+    drafts = [make_draft(getattr(programs, name)) for name in names]
     reports = await Gates(client, settings=GateSettings(drafts_at_once=1)).judge(drafts)
-    expected = [Reason.ORACLE, Reason.OK, Reason.ORACLE, Reason.CONTRACT]
-    assert [report.reason for report in reports] == expected
+    assert [report.reason for report in reports] == [PLANTED[name] for name in names]
 
 
 async def test_a_time_limit_counts_only_when_it_runs_out_again(client, make_draft):
@@ -205,12 +204,12 @@ async def test_most_structured_environments_pass_the_gates(client):
     rng = random.Random(0)
     short = dataclasses.replace(REQUEST, max_turns=8)
     drafts = []
-    for family in FAMILIES:
-        compiled = compile_spec(random_spec(rng, family=family))
+    for skill in SKILLS:
+        compiled = compile_spec(random_spec(rng, skill=skill))
         drafts.append(Draft(short, "", source=compiled.source, hint=compiled.hint))
     reports = await Gates(client).judge(drafts)
     refused = [(r.reason, r.detail) for r in reports if not r.passed]
-    assert len(refused) <= 0.25 * len(reports), refused
+    assert len(refused) <= 0.35 * len(reports), refused
     assert {r.reason for r in reports} <= {Reason.OK, Reason.SAME_START, Reason.BLIND_WIN}
 
 

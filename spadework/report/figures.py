@@ -57,7 +57,12 @@ def estimates(
     return points
 
 
-def early_late(points: Sequence[float], show: Callable[[float], str] = "{:.2f}".format) -> str:
+def hundredths(value: float) -> str:
+    """Two decimals, a true minus, and no minus on zero."""
+    return f"{round(value, 2) + 0.0:.2f}".replace("-", "\u2212")
+
+
+def early_late(points: Sequence[float], show: Callable[[float], str] = hundredths) -> str:
     """ "0.12 over the first 5 points, 0.81 over the last 5", or why not."""
     if len(points) < 6:
         return "Too few points for a trend."

@@ -40,6 +40,8 @@ _CHANNEL_OPTIONS = [
     ("grpc.server.max_pending_requests", 16_384),
     ("grpc.server.max_pending_requests_hard_limit", 32_768),
     ("grpc.so_reuseport", 0),
+    # Clients ping while they wait for a slow batch; by default that is an offence.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 20_000),
 ]
 
 
@@ -135,8 +137,20 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
     @_streaming
     async def Reset(self, request: pb.ResetRequest) -> AsyncIterator[pb.ResetResponse]:
         self._check_batch(request.items)
-        async for results in _gather(self._engine.reset, request.items):
-            yield pb.ResetResponse(results=results)
+        started: set[str] = set()
+
+        async def reset(index: int, item: pb.ResetItem) -> pb.ResetResult:
+            result = await self._engine.reset(index, item)
+            started.add(result.episode_id)
+            return result
+
+        try:
+            async for results in _gather(reset, request.items):
+                yield pb.ResetResponse(results=results)
+                started.difference_update(result.episode_id for result in results)
+        finally:
+            # Nobody was told of these: the client went away.
+            self._engine.close_episodes(list(started))
 
     @_streaming
     async def Step(self, request: pb.StepRequest) -> AsyncIterator[pb.StepResponse]:

@@ -61,7 +61,11 @@ class Zygote:
                     return
 
     def _serve_one(self) -> bool:
-        data, descriptors, _, _ = socket.recv_fds(self._control, 65536, 1)
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._control, 65536, 1)
+        except ConnectionResetError:
+            # The supervisor closed with messages of ours unread.
+            return False
         if not data:
             return False
         message = json.loads(data)

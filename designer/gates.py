@@ -204,7 +204,11 @@ class Gates:
         def constant_plans(subject: Subject) -> list[tuple[int, Policy]]:
             opening = openings[id(subject)]
             actions = constant_actions(opening.observations[0], opening.listed)
-            return [(seed, constant(actions[seed % len(actions)])) for seed in seeds]
+            taken = [actions[i % len(actions)] for i in range(len(seeds))]
+            # Shuffled: a program may make seeds of one parity easy, and must not meet the
+            # same action on all of those.
+            self._rng(subject, first).shuffle(taken)
+            return [(seed, constant(action)) for seed, action in zip(seeds, taken, strict=True)]
 
         def random_plans(subject: Subject) -> list[tuple[int, Policy]]:
             # Every other play knows the valid actions, where the program lists them.

@@ -17,7 +17,8 @@ copyreg dataclasses datetime decimal difflib enum fractions functools graphlib h
 itertools json keyword math numbers operator pprint queue random re secrets statistics string
 struct sys textwrap time traceback types typing unicodedata uuid warnings zlib
 """
-_STDLIB = frozenset(_STDLIB_TEXT.split())
+# With the base class of tool-use programs, which the sandbox supplies to every runtime.
+_STDLIB = frozenset([*_STDLIB_TEXT.split(), "spadework_env"])
 
 # Modules a program may import, by runtime of the server; the empty name is its default.
 ALLOWED_IMPORTS: dict[str, frozenset[str]] = {

@@ -75,7 +75,7 @@ _STDLIB_WARM = [
 ]
 WARM_MODULES: dict[str, list[str]] = {
     "stdlib": _STDLIB_WARM,
-    "library": [*_STDLIB_WARM, "numpy", "gymnasium"],
+    "library": [*_STDLIB_WARM, "numpy", "gymnasium", "minigrid", "reasoning_gym"],
 }
 
 

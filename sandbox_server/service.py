@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import secrets
@@ -145,9 +146,10 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
             return result
 
         try:
-            async for results in _gather(reset, request.items):
-                yield pb.ResetResponse(results=results)
-                started.difference_update(result.episode_id for result in results)
+            async with contextlib.aclosing(_gather(reset, request.items)) as chunks:
+                async for results in chunks:
+                    yield pb.ResetResponse(results=results)
+                    started.difference_update(result.episode_id for result in results)
         finally:
             # Nobody was told of these: the client went away.
             self._engine.close_episodes(list(started))
@@ -166,8 +168,9 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
     @_streaming
     async def Verify(self, request: pb.VerifyRequest) -> AsyncIterator[pb.VerifyResponse]:
         self._check_batch(request.items)
-        async for results in _gather(self._engine.verify, request.items):
-            yield pb.VerifyResponse(results=results)
+        async with contextlib.aclosing(_gather(self._engine.verify, request.items)) as chunks:
+            async for results in chunks:
+                yield pb.VerifyResponse(results=results)
 
     @_unary
     async def Fork(self, request: pb.ForkRequest) -> pb.ForkResponse:

@@ -120,6 +120,8 @@ class NsjailBackend(Backend):
         lines.append(_bind(runtime.root, "/"))
         lines.append(_bind(worker_folder(), WORKER))
         lines += [_bind(Path("/dev") / d, f"/dev/{d}") for d in ("null", "zero", "urandom")]
+        # A zygote's libraries may want a cache folder; each episode mounts its own over it.
+        lines.append('mount { dst: "/tmp" fstype: "tmpfs" rw: true options: "size=4194304" }')
         lines.append(f"pass_fd: {control.fileno()}")
         variables = environment(runtime, hash_seed)
         variables |= {"PYTHONPATH": WORKER, "LD_LIBRARY_PATH": LIBRARY_PATH}

@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-turns", type=int, default=8, help="turn cap to validate under (default: 8)"
     )
     parser.add_argument("--hint", default="", help="hint to check with them")
+    parser.add_argument("--runtime", default="", help="runtime of the server (default: stdlib)")
     parser.add_argument("--json", action="store_true", help="print the reports as JSON")
     add_server_arguments(parser)
 
@@ -39,10 +40,10 @@ def run(args: argparse.Namespace) -> int:
         raise console.UsageError(f"--max-turns is {args.max_turns}; it must be at least 1")
     sources = [read_source(path) for path in args.files]
     with (
-        server_address(args) as address,
+        server_address(args, [args.runtime]) as address,
         console.progress(f"validating {len(sources)} file(s)", None),
     ):
-        reports = asyncio.run(_validate(address, sources, args.hint, args.max_turns))
+        reports = asyncio.run(_validate(address, sources, args))
     named = [
         {"file": str(path), **report_json(report)}
         for path, report in zip(args.files, reports, strict=True)
@@ -68,7 +69,7 @@ def report_json(report: GateReport) -> dict[str, Any]:
 
 
 async def _validate(
-    address: str, sources: list[str], hint: str, max_turns: int
+    address: str, sources: list[str], args: argparse.Namespace
 ) -> list[GateReport]:
     from sandbox_api import AsyncSandboxClient
 
@@ -82,16 +83,23 @@ async def _validate(
                 method="free_code",
                 messages=[],
                 json_schema=None,
-                max_turns=max_turns,
+                max_turns=args.max_turns,
                 seed=0,
             ),
             completion=source,
             source=source,
-            hint=hint or None,
+            hint=args.hint or None,
         )
         for slot, source in enumerate(sources)
     ]
     async with AsyncSandboxClient(address) as client:
         with Archive(":memory:") as archive:
-            designer = Designer(client, archive, method="free_code", max_turns=max_turns, seed=0)
+            designer = Designer(
+                client,
+                archive,
+                method="free_code",
+                max_turns=args.max_turns,
+                seed=0,
+                runtime=args.runtime,
+            )
             return await designer.validate(drafts)

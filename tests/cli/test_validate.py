@@ -10,7 +10,7 @@ import pytest
 
 from sandbox_server import LocalServer
 from spadework.cli import main
-from tests.cli.programs import BROKEN, RAISES
+from tests.cli.programs import BROKEN, DOOR, RAISES
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +50,18 @@ def test_design_with_the_same_seed_writes_the_same(address, designed, tmp_path, 
     assert main(["design", "-n", "4", "--server", address, "--out", str(tmp_path), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert {Path(r["file"]).name for r in rows} - {""} == {p.name for p in designed.glob("*.py")}
+
+
+def test_one_action_that_wins_every_other_seed_is_refused(address, tmp_path, capsys):
+    (tmp_path / "door.py").write_text(DOOR)
+    assert main(["validate", str(tmp_path / "door.py"), "--server", address, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)[0]["reason"] == "BLIND_WIN"
+
+
+def test_a_tool_use_program_passes(address, capsys):
+    file = Path(__file__).parents[2] / "examples" / "warehouse_tools.py"
+    assert main(["validate", str(file), "--server", address, "--max-turns", "12", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["passed"]
 
 
 def test_refused_files_exit_with_1_and_say_why(address, tmp_path, capsys):

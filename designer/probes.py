@@ -53,15 +53,15 @@ def limited(policy: Policy, turns: int) -> Policy:
 
 
 def guessing(rng: random.Random, listed: Sequence[str] = ()) -> Policy:
-    """Random actions in a box.
+    """Random actions.
 
-    With `listed`, one of these. Without, half of the time a word, number or sign of the last
+    With `listed`, one of these, as it stands. Without, in a box: half of the time a word, number or sign of the last
     observation, else a character out of it, a digit or a letter.
     """
 
     def policy(observation: str, _: int) -> str:
         if listed:
-            return f"\\boxed{{{rng.choice(listed)}}}"
+            return rng.choice(listed)
         tokens = _TOKEN.findall(observation)
         if tokens and rng.random() < 0.5:
             return f"\\boxed{{{rng.choice(tokens)}}}"
@@ -74,7 +74,7 @@ def guessing(rng: random.Random, listed: Sequence[str] = ()) -> Policy:
 def constant_actions(observation: str, listed: Sequence[str] = ()) -> list[str]:
     """Actions worth repeating: those listed, else what the first observation names."""
     if listed:
-        return [f"\\boxed{{{action}}}" for action in listed]
+        return list(listed)
     tokens = list(dict.fromkeys([*_quoted(observation), *_TOKEN.findall(observation)]))
     return [f"\\boxed{{{t}}}" for t in [*_GUESSES, *tokens][:_MAX_CONSTANTS]]
 

@@ -238,4 +238,4 @@ def test_guesses_come_from_the_observation_the_alphabet_or_the_listed_actions():
 
 def test_constants_are_what_the_first_observation_names():
     assert "\\boxed{north}" in constant_actions("Say 'north' or 'south'.")
-    assert constant_actions("anything", ("u", "d")) == ["\\boxed{u}", "\\boxed{d}"]
+    assert constant_actions("anything", ("u", "d")) == ["u", "d"]

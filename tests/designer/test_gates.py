@@ -233,7 +233,7 @@ def test_guesses_come_from_the_observation_the_alphabet_or_the_listed_actions():
     guesses = {policy("go north or 17", 0) for _ in range(500)}
     assert {"\\boxed{north}", "\\boxed{17}", "\\boxed{z}", "\\boxed{Q}"} <= guesses
     listed = guessing(random.Random(0), ("left", "right"))
-    assert {listed("anything", 0) for _ in range(50)} == {"\\boxed{left}", "\\boxed{right}"}
+    assert {listed("anything", 0) for _ in range(50)} == {"left", "right"}
 
 
 def test_constants_are_what_the_first_observation_names():

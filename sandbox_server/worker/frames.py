@@ -64,25 +64,23 @@ def pack_request(op: int, request_id: int, body: bytes) -> bytes:
     return _REQUEST.pack(op, request_id) + body
 
 
-def unpack_request(message: bytes) -> tuple[int, int, bytes]:
-    op, request_id = _REQUEST.unpack_from(message)
-    return op, request_id, message[_REQUEST.size :]
+def unpack_request(message: bytes) -> tuple[int, int]:
+    """The operation and the id; the body begins at REQUEST_HEADER_BYTES."""
+    return _REQUEST.unpack_from(message)
 
 
 def pack_reply(
     op: int,
     request_id: int,
     outcome: int,
-    *,
     observation: bytes = b"",
     reward: float = 0.0,
-    terminated: bool = False,
-    truncated: bool = False,
+    flags: int = 0,
     cut_bytes: int = 0,
     info: bytes = b"",
     extra: bytes = b"",
 ) -> bytes:
-    flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
+    """Pack a reply; `flags` is of TERMINATED and TRUNCATED."""
     header = _REPLY.pack(
         op,
         request_id,
@@ -94,7 +92,7 @@ def pack_reply(
         len(info),
         len(extra),
     )
-    return b"".join((header, observation, info, extra))
+    return header + observation + info + extra
 
 
 def unpack_reply(message: bytes) -> Reply:
@@ -148,16 +146,23 @@ def fragments(message: bytes) -> list[bytes]:
 
 def read_message(fd: int) -> bytes | None:
     """Read one trusted message from a blocking descriptor; None at end of file."""
+    datagram = os.read(fd, MAX_FRAGMENT_BYTES + 1)
+    if not datagram:
+        return None
+    if datagram[0] == 0:
+        return datagram[1:]
     parts = []
-    while True:
-        datagram = os.read(fd, MAX_FRAGMENT_BYTES + 1)
-        if not datagram:
-            return None
+    while datagram:
         parts.append(datagram[1:])
-        if datagram[:1] == LAST:
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+        if datagram[0] == 0:
+            return b"".join(parts)
+        datagram = os.read(fd, MAX_FRAGMENT_BYTES + 1)
+    return None
 
 
 def write_message(fd: int, message: bytes) -> None:
+    if len(message) <= MAX_FRAGMENT_BYTES:
+        os.write(fd, LAST + message)
+        return
     for fragment in fragments(message):
         os.write(fd, fragment)

@@ -12,9 +12,9 @@ import random
 import sys
 import types
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-from . import prelude, text
+from . import frames, prelude, text
 
 FILENAME = "<program>"
 MODULE = "program"
@@ -25,16 +25,6 @@ GAME, TOOL_USE, GYMNASIUM = 1, 2, 3
 
 class ContractError(Exception):
     """The program returned or lacks something; the message says what and what to do."""
-
-
-class Step(NamedTuple):
-    """One step of any shape. `observation` is text, `reward` finite."""
-
-    observation: str
-    reward: float
-    terminated: bool
-    truncated: bool
-    info: Any
 
 
 def compile_source(source: str) -> types.CodeType:
@@ -180,8 +170,12 @@ class Environment:
             return text.render(first[0]), first[1]
         return text.render(first), {}
 
-    def step(self, action: str) -> Step:
+    def step(self, action: str) -> tuple[str, float, int, Any]:
         """Take one step.
+
+        Returns:
+            Observation as text, finite reward, flags of `frames.TERMINATED` and
+            `frames.TRUNCATED`, and info as the program gave it.
 
         Raises:
             ContractError: If what the program returned is no step, or its reward is not
@@ -192,27 +186,19 @@ class Environment:
             try:
                 given = text.parse_action(action, self.env.action_space)
             except text.InvalidActionError as error:
-                return Step(str(error), 0.0, False, False, {"invalid_action": True})
+                return str(error), 0.0, 0, {"invalid_action": True}
         result = self.env.step(given)
-        if not isinstance(result, tuple) or len(result) not in (4, 5):
-            shape = f"{len(result)}-tuple" if isinstance(result, tuple) else type(result).__name__
-            raise ContractError(
-                "step() must return (observation, reward, terminated, truncated, info), "
-                f"not a {shape}"
-            )
-        if len(result) == 5:
-            observation, reward, terminated, truncated, info = result
-        else:
-            observation, reward, ended, info = result
-            truncated = bool(isinstance(info, dict) and info.get("TimeLimit.truncated", False))
-            terminated = bool(ended) and not truncated
-        try:
-            value = float(reward)
-        except (TypeError, ValueError):
-            raise ContractError(f"reward must be a number, not {type(reward).__name__}") from None
-        if not math.isfinite(value):
-            raise ContractError(f"reward must be finite, not {value}")
-        return Step(text.render(observation), value, bool(terminated), bool(truncated), info)
+        if type(result) is not tuple or len(result) != 5:
+            result = _five(result)
+        observation, reward, terminated, truncated, info = result
+        if type(reward) is not float:
+            reward = _number(reward)
+        if not math.isfinite(reward):
+            raise ContractError(f"reward must be finite, not {reward}")
+        if type(observation) is not str:
+            observation = text.render(observation)
+        flags = (frames.TERMINATED if terminated else 0) | (frames.TRUNCATED if truncated else 0)
+        return observation, reward, flags, info
 
     def verify(self) -> tuple[bool, str]:
         """Run the program's verify(): a bool, or (bool, message), or a dict with "verified"."""
@@ -229,6 +215,28 @@ class Environment:
         if isinstance(said, list | tuple):
             return [text.render(action) for action in said]
         return text.render(said)
+
+
+def _five(result: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """A step in the five parts of Gymnasium, from the four of old Gym or a tuple's subclass."""
+    if not isinstance(result, tuple) or len(result) not in (4, 5):
+        shape = f"{len(result)}-tuple" if isinstance(result, tuple) else type(result).__name__
+        raise ContractError(
+            f"step() must return (observation, reward, terminated, truncated, info), not a {shape}"
+        )
+    if len(result) == 5:
+        return tuple(result)
+    observation, reward, ended, info = result
+    truncated = bool(isinstance(info, dict) and info.get("TimeLimit.truncated", False))
+    return observation, reward, bool(ended) and not truncated, truncated, info
+
+
+def _number(reward: Any) -> float:
+    try:
+        return float(reward)
+    except (TypeError, ValueError):
+        kind = type(reward).__name__
+        raise ContractError(f"reward must be a number, not {kind}") from None
 
 
 def _accepts_one(function: Any) -> bool:

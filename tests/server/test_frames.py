@@ -40,10 +40,9 @@ def test_a_reply_comes_back_as_it_went(
         op,
         request_id,
         outcome,
-        observation=data,
-        reward=reward,
-        terminated=terminated,
-        truncated=truncated,
+        data,
+        reward,
+        terminated * frames.TERMINATED | truncated * frames.TRUNCATED,
         info=info,
         extra=extra,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import mmap
 import os
 import random
 import socket
@@ -75,7 +76,8 @@ class EpisodeServer:
         self._phase = _COMPILE
         self._output = _Output(limits["max_output_bytes"])
         sys.stdout = sys.stderr = self._output  # type: ignore[assignment]
-        self._ballast: bytearray | None = bytearray(_BALLAST_BYTES)
+        # Address space alone: its pages are never touched, so it costs no memory.
+        self._ballast: mmap.mmap | None = mmap.mmap(-1, _BALLAST_BYTES)
         self._factory: Any = None
         self._environment: program.Environment | None = None
 
@@ -235,7 +237,9 @@ class EpisodeServer:
     def _failure(self, error: BaseException) -> tuple[int, dict[str, Any]]:
         """The outcome of what a handler raised, and its diagnostic."""
         if isinstance(error, MemoryError):
-            self._ballast = None
+            if self._ballast is not None:
+                self._ballast.close()
+                self._ballast = None
             return frames.MEMORY_LIMIT, self._diagnostic(error, "memory_bytes")
         if isinstance(error, OutputLimitError) or self._output.exceeded:
             error = OutputLimitError("the program printed more than it may")

@@ -36,6 +36,9 @@ _SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
 # Malloc arenas, the stack's growth and the reply's own buffers; on top of the program's.
 _STACK_BYTES = 8 * 1024 * 1024
 
+# Assembled when the zygote starts: a child that did it itself would spend its time on it.
+_SINGLE, _FORKING = seccomp.build(may_fork=False), seccomp.build(may_fork=True)
+
 
 def _check(result: int, what: str) -> None:
     if result != 0:
@@ -143,7 +146,8 @@ def lock_down(
     os.umask(0o077)
     drop_privileges(user)
     os.chdir("/tmp")
-    seccomp.install(_libc, seccomp.build(may_fork=limits["max_processes"] > 1, pid=os.getpid()))
+    program = _FORKING if limits["max_processes"] > 1 else _SINGLE
+    seccomp.install(_libc, seccomp.for_process(program, os.getpid()))
 
 
 def limit_name(error: OSError) -> str:

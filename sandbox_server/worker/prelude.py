@@ -63,8 +63,8 @@ _TYPING = [
 ]
 
 
-def names() -> dict[str, Any]:
-    """A fresh dictionary of the names, by the name a program would use."""
+def _names() -> dict[str, Any]:
+    """The names, by the name a program would use."""
     found: dict[str, Any] = {module.__name__: module for module in _MODULES}
     found.update({name: getattr(typing, name) for name in _TYPING})
     found.update(
@@ -89,3 +89,6 @@ def names() -> dict[str, Any]:
     if numpy is not None:
         found.update(np=numpy, numpy=numpy)
     return found
+
+
+NAMES = _names()

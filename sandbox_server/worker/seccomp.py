@@ -65,12 +65,21 @@ def _on(number: int | None, body: list[bytes]) -> list[bytes]:
     return [_instruction(_JEQ, number, 0, len(body)), *body]
 
 
-def build(*, may_fork: bool, pid: int, machine: str | None = None) -> bytes:
-    """Assemble the filter.
+# Stands for the process's own id until `for_process`; no pid is so large.
+_ANY_PID = 0x7FFFFFFF
+
+
+def for_process(program: bytes, pid: int) -> bytes:
+    """The filter for one process: the only one it may signal is itself."""
+    instruction = _instruction(_JEQ, _ANY_PID, 0, 3)
+    return program.replace(instruction, _instruction(_JEQ, pid, 0, 3))
+
+
+def build(*, may_fork: bool, machine: str | None = None) -> bytes:
+    """Assemble the filter; done once, before the processes that `for_process` fits it to.
 
     Args:
         may_fork: Allow fork and threads. Namespaces stay forbidden either way.
-        pid: The process itself, the only one it may signal, and only with SIGABRT.
         machine: "x86_64" or "aarch64"; the running one by default.
 
     Returns:
@@ -120,7 +129,7 @@ def build(*, may_fork: bool, pid: int, machine: str | None = None) -> bytes:
         number("tgkill"),
         [
             _instruction(_LD, _arg_low(0)),
-            _instruction(_JEQ, pid, 0, 3),
+            _instruction(_JEQ, _ANY_PID, 0, 3),
             _instruction(_LD, _arg_low(2)),
             _instruction(_JEQ, _SIGABRT, 0, 1),
             allow,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import asyncio
 import contextlib
+import functools
 import itertools
 import json
 import logging
@@ -18,7 +19,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import json_format
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server.backends import Backend, BackendError
@@ -62,11 +62,11 @@ def memory_events_file(pid: int) -> Path | None:
     return None
 
 
-def limits_for_worker(limits: pb.Limits) -> dict[str, Any]:
+@functools.lru_cache(maxsize=1024)
+def _limits_for_worker(serialized: bytes) -> dict[str, Any]:
     """The limits as the worker reads them: every field, by name."""
-    return json_format.MessageToDict(
-        limits, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    ) | {name: getattr(limits, name) for name in ("memory_bytes", "scratch_bytes")}
+    limits = pb.Limits.FromString(serialized)
+    return {field.name: getattr(limits, field.name) for field in pb.Limits.DESCRIPTOR.fields}
 
 
 class Jail:
@@ -201,7 +201,7 @@ class Jail:
                 "op": "spawn",
                 "id": channel.key,
                 "user": channel.user,
-                "limits": limits_for_worker(limits),
+                "limits": _limits_for_worker(limits.SerializeToString()),
                 "address_space_bytes": self._address_space_bytes,
             }
             self._send(request, theirs)

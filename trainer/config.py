@@ -70,6 +70,9 @@ class DesignConfig:
 
     Attributes:
         method: `structured` (a specification under a grammar) or `free_code`.
+        skills: Skills to design for and to be evaluated on; empty for all of them.
+        refuse_remembered: Refuse what an earlier step designed already, so that the agent
+            keeps meeting new worlds.
         environments: Environments asked for in a cycle (B).
         replay_steps: Training steps that play the same environments (k).
         attempts: Rounds of designing in a cycle until `environments` have passed the gates.
@@ -86,6 +89,8 @@ class DesignConfig:
     """
 
     method: str = "structured"
+    skills: tuple[str, ...] = ()
+    refuse_remembered: bool = False
     environments: int = 16
     replay_steps: int = 4
     attempts: int = 2

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,6 +120,8 @@ async def _train(config: Config, address: str, resume: bool, shown: Console) -> 
                 client,
                 archive,
                 method=config.design.method,
+                skills=config.design.skills,
+                refuse_remembered=config.design.refuse_remembered,
                 max_turns=config.play.max_turns,
                 seed=config.run.seed,
                 prompt_style="compact" if config.model.name == "tiny" else "chat",
@@ -127,14 +130,14 @@ async def _train(config: Config, address: str, resume: bool, shown: Console) -> 
                 config,
                 client,
                 designer,
-                evaluation_items(config.play.max_turns),
+                evaluation_items(config.play.max_turns, config.design.skills),
                 resume=resume,
                 console=shown,
             )
 
 
-def evaluation_items(max_turns: int) -> list[EvaluationItem]:
-    """The held-out environments that every run is measured on, whatever its seed."""
+def evaluation_items(max_turns: int, skills: Sequence[str] = ()) -> list[EvaluationItem]:
+    """The held-out environments that a run is measured on, whatever its seed."""
     from designer.families import evaluation_suite
     from trainer.protocols import EvaluationItem
 
@@ -147,5 +150,5 @@ def evaluation_items(max_turns: int) -> list[EvaluationItem]:
             max_turns=max_turns,
             actions=tuple(spec.moves),
         )
-        for number, spec in enumerate(evaluation_suite(EVALUATION_ENVIRONMENTS))
+        for number, spec in enumerate(evaluation_suite(EVALUATION_ENVIRONMENTS, skills=skills))
     ]

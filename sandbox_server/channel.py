@@ -24,7 +24,9 @@ _FRAGMENT = frames.MAX_FRAGMENT_BYTES + 1
 _EOF_GRACE_S = 0.2
 # The kernel checks CPU time at its ticks.
 _CPU_SLACK_S = 0.5
+_LOADING = (frames.COMPILE, frames.LOAD)
 _PHASE_OF_OP = {
+    frames.COMPILE: pb.PHASE_COMPILE,
     frames.LOAD: pb.PHASE_LOAD,
     frames.RESET: pb.PHASE_RESET,
     frames.STEP: pb.PHASE_STEP,
@@ -91,7 +93,9 @@ class Channel:
         "_cause",
         "_inbox",
         "_inbox_bytes",
+        "_max_info_bytes",
         "_max_message_bytes",
+        "_max_observation_bytes",
         "_next_id",
         "_on_end",
         "_outbox",
@@ -129,6 +133,8 @@ class Channel:
         self._owner = owner
         self._socket = sock
         self._on_end = on_end
+        self._max_observation_bytes = limits.max_observation_bytes
+        self._max_info_bytes = limits.max_info_bytes
         self._max_message_bytes = (
             frames.REPLY_HEADER_BYTES
             + limits.max_observation_bytes
@@ -238,8 +244,13 @@ class Channel:
     def _collect(self, datagram: bytes) -> None:
         self._inbox.append(datagram[1:])
         self._inbox_bytes += len(datagram) - 1
-        if datagram[0] > 1 or self._inbox_bytes > self._max_message_bytes:
-            self._violate("sent a message that is too long or malformed")
+        if not self._pending:
+            self._violate("sent an answer that nobody asked for")
+        elif self._inbox_bytes > self._max_message_bytes:
+            self._violate("sent a message that is too long")
+        elif datagram[0] > 1 or (datagram[0] == 1 and len(datagram) != _FRAGMENT):
+            # Full fragments only: a flood of tiny ones would be read for ever.
+            self._violate("sent a malformed message")
         elif datagram[0] == 0:
             message = b"".join(self._inbox)
             self._inbox.clear()
@@ -261,6 +272,15 @@ class Channel:
         expected = self._pending[0]
         if reply.request_id != expected.request_id or reply.op != expected.op:
             self._violate("answered another request than the one in work")
+            return
+        # The worker cuts observations and refuses large infos; a forger might not.
+        if (
+            len(message) - frames.REPLY_HEADER_BYTES - len(reply.info) - len(reply.extra)
+            > self._max_observation_bytes
+            or len(reply.info) > self._max_info_bytes
+            or len(reply.extra) > frames.MAX_EXTRA_BYTES
+        ):
+            self._violate("sent an observation or info that is too long")
             return
         self._pending.popleft()
         expected.callback(reply)
@@ -285,7 +305,9 @@ class Channel:
             self._fail(
                 pb.OUTCOME_TIME_LIMIT,
                 message="the wall time of this call ran out",
-                limit="load_timeout_s" if self._op() == frames.LOAD else "step_timeout_s",
+                limit="load_timeout_s"
+                if self._op() in (frames.COMPILE, frames.LOAD)
+                else "step_timeout_s",
             )
 
     def _note_eof(self) -> None:
@@ -301,10 +323,10 @@ class Channel:
         """The process is gone. Called by the jail, once."""
         if self.ended:
             return
+        self.ended = True
         if self._cause is None and self._pending:
             # It may have answered and then died.
             self._drain()
-        self.ended = True
         cause = self._cause or self._classify(end)
         self._poller.remove(self._socket.fileno())
         self._socket.close()
@@ -350,6 +372,8 @@ class Channel:
         self._kill()
 
     def _kill(self) -> None:
+        if self.ended:
+            return
         # Nothing it still says matters, and a flood must not keep the poller busy.
         self._poller.remove(self._socket.fileno())
         if self.pidfd >= 0:

@@ -57,8 +57,12 @@ class ServerConfig:
         max_episodes: Live episode processes at most; more is RESOURCE_EXHAUSTED.
         max_records: Episodes remembered at most, ended ones included; the oldest ended
             ones are forgotten first.
+        max_record_bytes: What all records of episodes may take, transcripts included: over it,
+            ended ones are forgotten, and live ones take no further step while they alone
+            are over it.
         max_programs: Programs remembered at most.
         max_program_bytes: Source of one program.
+        max_options_bytes: Options of one episode.
         max_batch_items: Items in one call.
         max_pending_items: Items in work in all calls together.
         max_spawns_in_flight: Forks that a zygote is asked for ahead; bounds how long a
@@ -78,8 +82,10 @@ class ServerConfig:
     max_limits: Limits = MAX_LIMITS
     max_episodes: int = 6_000
     max_records: int = 50_000
+    max_record_bytes: int = 2 * 1024 * _MIB
     max_programs: int = 10_000
     max_program_bytes: int = _MIB
+    max_options_bytes: int = 256 * 1024
     max_batch_items: int = 8_192
     max_pending_items: int = 32_768
     max_spawns_in_flight: int = 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import dataclasses
 import hashlib
 import json
 import logging
@@ -33,7 +34,7 @@ from sandbox_server.backends import BACKENDS, Backend, BackendError
 from sandbox_server.channel import Answer, Channel, Failure, Lost
 from sandbox_server.config import ServerConfig
 from sandbox_server.episode import Episode, ProgramRecord, StepRecord, observation_digest
-from sandbox_server.jail import Jail, JailDeadError
+from sandbox_server.jail import Jail, JailDeadError, JailFullError
 from sandbox_server.poller import Poller
 from sandbox_server.runtime import Runtime
 from sandbox_server.worker import frames
@@ -45,6 +46,14 @@ _log = logging.getLogger(__name__)
 PLAY_HASH_SEED, REPLAY_HASH_SEED = 0, 1
 
 _SWEEP_INTERVAL_S = 1.0
+
+# Written out and read again by processes with less stack left than the one that read it.
+_MAX_OPTIONS_DEPTH = 64
+
+# What the record of a step takes beside its action.
+_STEP_RECORD_BYTES = 400
+# Results of a reset's prefix actions must fit in one message, whatever its size.
+_MAX_PREFIX_RESULTS_BYTES = 32 * 1024 * 1024
 
 Put = Callable[[pb.StepResult], None]
 
@@ -64,6 +73,7 @@ class Engine:
         self._steps_total = 0
         self._ended_total: collections.Counter[str] = collections.Counter()
         self._draining = False
+        self._records_full = False
         self._restarts: set[asyncio.Task[None]] = set()
 
     # -- life --------------------------------------------------------------------------
@@ -168,6 +178,16 @@ class Engine:
             ended = [e for e in self._episodes.values() if not e.live][:excess]
             for episode in ended:
                 self._forget(episode)
+        excess_bytes = -self.config.max_record_bytes
+        for episode in self._episodes.values():
+            excess_bytes += episode.record_bytes
+        if excess_bytes > 0:
+            for episode in [e for e in self._episodes.values() if not e.live]:
+                self._forget(episode)
+                excess_bytes -= episode.record_bytes
+                if excess_bytes <= 0:
+                    break
+        self._records_full = excess_bytes > 0
 
     def _forget(self, episode: Episode) -> None:
         self._episodes.pop(episode.episode_id, None)
@@ -198,25 +218,32 @@ class Engine:
         channel = None
         try:
             channel = await self._spawn(program, PLAY_HASH_SEED)
+            program.code = await replay.compile_program(channel, program)
             reply = await replay.load(channel, program, describe=True)
             told = json.loads(reply.extra)
             response.outcome = pb.OUTCOME_COMPLETED
+            if told["kind"] not in pb.ProgramKind.values():
+                raise ValueError("no such kind")
             response.kind = int(told["kind"])
-            response.entry = str(told["entry"])
+            response.entry = replay.cut(told["entry"], 500)
             response.has_verify = bool(told["has_verify"])
             response.has_solution = bool(told["has_solution"])
             if told["tools"]:
-                response.tools_json = json.dumps(told["tools"]).encode()
+                response.tools_json = replay.tools_json(told["tools"])
         except replay.ProgramFailedError as error:
             response.outcome = error.failure.outcome
             response.diagnostic.CopyFrom(error.failure.diagnostic)
             return response
         except EpisodeLostError as error:
             raise UnavailableError(str(error), self.config.retry_delay_s) from None
-        except (KeyError, TypeError, ValueError, RecursionError):
-            response.outcome = pb.OUTCOME_PROTOCOL_VIOLATION
-            response.diagnostic.message = "the process sent a description that is not one"
-            return response
+        except replay.MALFORMED:
+            failure = replay.malformed("a description that is not one")
+            return pb.RegisterProgramResponse(
+                program_id=program.program_id,
+                limits=program.limits,
+                outcome=failure.outcome,
+                diagnostic=failure.diagnostic,
+            )
         finally:
             if channel is not None:
                 channel.close()
@@ -270,8 +297,11 @@ class Engine:
         self._live += 1
         try:
             return await jail.spawn(program.limits, self._on_channel_end)
+        except JailFullError as error:
+            # There is no channel, whose end would count it down.
+            self._live -= 1
+            raise CapacityError(str(error), self.config.retry_delay_s) from None
         except JailDeadError as error:
-            # The channel, if there was one, is counted down by its own end.
             raise UnavailableError(str(error), self.config.retry_delay_s) from None
 
     def _on_channel_end(self, _: Channel) -> None:
@@ -298,9 +328,9 @@ class Engine:
             result.diagnostic.CopyFrom(error.failure.diagnostic)
             self._ended_total[_outcome_name(result.outcome)] += 1
         except SandboxError as error:
-            result.error.CopyFrom(item_from_error(error))
+            return pb.ResetResult(index=index, error=item_from_error(error))
         except Exception:
-            result.error.CopyFrom(item_from_error(_internal("reset")))
+            return pb.ResetResult(index=index, error=item_from_error(_internal("reset")))
         finally:
             if channel is not None:
                 channel.close()
@@ -317,6 +347,7 @@ class Engine:
         timeout_s = self._timeout(item.timeout_s, program)
         await replay.load(channel, program, describe=False)
         first = await replay.reset(channel, item.seed, options, item.max_turns, timeout_s)
+        tools = replay.checked_tools(first.extra)
         now = self._loop.time()
         episode = Episode(
             episode_id=secrets.token_urlsafe(16),
@@ -329,8 +360,10 @@ class Engine:
             last_used_at=now,
             channel=channel,
             reset_digest=observation_digest(first.observation),
+            record_bytes=len(item.options_json),
         )
         last = first
+        prefix_bytes = 0
         for action in item.prefix_actions:
             if episode.ended:
                 raise InvalidRequestError(
@@ -342,13 +375,16 @@ class Engine:
             )
             last = replies[0]
             step = self._record(episode, action, last)
+            prefix_bytes += episode.last_result_bytes
+            if prefix_bytes > _MAX_PREFIX_RESULTS_BYTES:
+                raise InvalidRequestError("the results of prefix_actions are over 32 MiB")
             result.prefix_results.append(step)
         result.outcome = pb.OUTCOME_COMPLETED
         result.episode_id = episode.episode_id
         result.observation = last.observation
         result.observation_cut_bytes = last.cut_bytes
         result.info_json = last.info
-        result.tools_json = first.extra
+        result.tools_json = tools
         return episode
 
     def _known_program(self, program_id: str) -> ProgramRecord:
@@ -359,16 +395,24 @@ class Engine:
             )
         return program
 
-    @staticmethod
-    def _options(options_json: bytes) -> dict[str, Any]:
+    def _options(self, options_json: bytes) -> dict[str, Any]:
         if not options_json:
             return {}
+        most = self.config.max_options_bytes
+        if len(options_json) > most:
+            raise InvalidRequestError(
+                f"options_json is {len(options_json)} bytes; this server takes {most}"
+            )
         try:
             options = json.loads(options_json)
         except (ValueError, RecursionError):
             options = None
         if not isinstance(options, dict):
             raise InvalidRequestError("options_json is no JSON object")
+        if _is_deeper_than(options, _MAX_OPTIONS_DEPTH):
+            raise InvalidRequestError(
+                f"options_json is nested deeper than {_MAX_OPTIONS_DEPTH} levels"
+            )
         return options
 
     @staticmethod
@@ -404,6 +448,14 @@ class Engine:
             if step_index != episode.next_index or episode.ended:
                 self._answer_from_record(episode, index, item, put)
                 return
+            if episode.waiters:
+                raise StepOrderError("the step before is in work; wait for its result")
+            if self._records_full:
+                raise CapacityError(
+                    "the transcripts of live episodes fill the server's bound on records; "
+                    "close some episodes",
+                    self.config.retry_delay_s,
+                )
             program = episode.program
             action = item.action
             self._check_action(program, action)
@@ -424,6 +476,7 @@ class Engine:
         episode.last_used_at = self._loop.time()
         episode.next_index = step_index + 1
         episode.actions.append(action)
+        episode.record_bytes += len(action) + _STEP_RECORD_BYTES
         episode.waiters.append((index, put))
         episode.channel.request(  # type: ignore[union-attr]
             frames.STEP,
@@ -441,7 +494,8 @@ class Engine:
             if episode.waiters:
                 episode.waiters.append((index, put))
                 return
-            if episode.last_result is not None:
+            # The last step may have been lost: the result on record is then the one before.
+            if episode.last_result is not None and episode.last_result.step_index == last:
                 put(_at_index(episode.last_result, index))
                 return
         if episode.ended == "lost":
@@ -454,8 +508,17 @@ class Engine:
         )
 
     def _on_step(self, episode: Episode, answer: Answer) -> None:
-        """A step is done: record it, and tell all who wait for it."""
+        """A step is done: record it, and tell all who wait for it, whatever happens here."""
         self._pending_items -= 1
+        try:
+            self._settle(episode, answer)
+        except Exception:
+            self._end(episode, "internal")
+            if episode.waiters:
+                error = item_from_error(_internal("step"))
+                self._tell(episode, pb.StepResult(error=error), keep=False)
+
+    def _settle(self, episode: Episode, answer: Answer) -> None:
         if type(answer) is frames.Reply:
             failure = None
             if answer.outcome != pb.OUTCOME_COMPLETED:
@@ -497,6 +560,7 @@ class Engine:
         if action is not None:
             episode.actions.append(action)
             episode.next_index += 1
+            episode.record_bytes += len(action) + _STEP_RECORD_BYTES
         self._steps_total += 1
         observation = reply.observation
         episode.steps.append(
@@ -514,6 +578,9 @@ class Engine:
             info_json=reply.info,
             observation_cut_bytes=reply.cut_bytes,
         )
+        shown_bytes = len(observation) + len(reply.info)
+        episode.record_bytes += shown_bytes - episode.last_result_bytes
+        episode.last_result_bytes = shown_bytes
         episode.last_result = result
         if reply.terminated or reply.truncated:
             self._end(episode, "terminated" if reply.terminated else "truncated")
@@ -556,45 +623,57 @@ class Engine:
         if jail is None:
             raise UnavailableError("the jail is being restarted", self.config.retry_delay_s)
         copies: list[Episode] = []
-        for _ in range(request.copies):
-            if self._live >= self.config.max_episodes:
-                self._close_all(copies)
-                raise CapacityError("no room for the copies", self.config.retry_delay_s)
-            self._live += 1
-            copied = await jail.fork(
-                episode.channel, limits, limits.step_timeout_s, self._on_channel_end
-            )
+        try:
+            while len(copies) < request.copies:
+                copies.append(await self._copy(episode, jail))
+        except BaseException:
+            # Cancelled, too: nobody will be told of these.
+            self._close_all(copies)
+            raise
+        return [copy.episode_id for copy in copies]
+
+    async def _copy(self, episode: Episode, jail: Jail) -> Episode:
+        """Copy a process once, and its record as it was when the copy was asked for."""
+        original = episode.channel
+        if original is None:
+            raise EpisodeEndedError(f"the episode has ended ({episode.ended})")
+        if episode.waiters:
+            raise StepOrderError("a step of this episode is in work; wait for its result")
+        if self._live >= self.config.max_episodes:
+            raise CapacityError("no room for the copies", self.config.retry_delay_s)
+        now = self._loop.time()
+        copy = dataclasses.replace(
+            episode,
+            episode_id=secrets.token_urlsafe(16),
+            started_at=now,
+            last_used_at=now,
+            channel=None,
+            actions=list(episode.actions),
+            steps=list(episode.steps),
+            waiters=[],
+        )
+        limits = episode.program.limits
+        self._live += 1
+        copied: Channel | Answer | None = None
+        try:
+            copied = await jail.fork(original, limits, limits.step_timeout_s, self._on_channel_end)
+        except JailFullError as error:
+            raise CapacityError(str(error), self.config.retry_delay_s) from None
+        finally:
             if not isinstance(copied, Channel):
                 self._live -= 1
-                self._close_all(copies)
-                if isinstance(copied, Lost | Failure):
-                    self._end(episode, "lost")
-                    raise EpisodeLostError("the episode ended while it was copied")
-                raise CapacityError(
-                    "the kernel refused the copy: max_processes of this episode and its "
-                    "copies is reached",
-                    self.config.retry_delay_s,
-                )
-            now = self._loop.time()
-            copy = Episode(
-                episode_id=secrets.token_urlsafe(16),
-                program=episode.program,
-                seed=episode.seed,
-                options=episode.options,
-                max_turns=episode.max_turns,
-                turn_cap=episode.turn_cap,
-                started_at=now,
-                last_used_at=now,
-                channel=copied,
-                next_index=episode.next_index,
-                reset_digest=episode.reset_digest,
-                actions=list(episode.actions),
-                steps=list(episode.steps),
-                last_result=episode.last_result,
+        if isinstance(copied, Lost | Failure):
+            self._end(episode, "lost")
+            raise EpisodeLostError("the episode ended while it was copied")
+        if not isinstance(copied, Channel):
+            raise CapacityError(
+                "the kernel refused the copy: max_processes of this episode and its "
+                "copies is reached",
+                self.config.retry_delay_s,
             )
-            self._episodes[copy.episode_id] = copy
-            copies.append(copy)
-        return [copy.episode_id for copy in copies]
+        copy.channel = copied
+        self._episodes[copy.episode_id] = copy
+        return copy
 
     def _close_all(self, episodes: list[Episode]) -> None:
         for episode in episodes:
@@ -644,17 +723,27 @@ class Engine:
                 raise StepOrderError("a step of this episode is in work; wait for its result")
             timeout_s = self._timeout(item.timeout_s, episode.program)
             episode.last_used_at = self._loop.time()
-            await self._replay(episode, verdict, timeout_s)
-            if item.run_oracle and episode.program.response.has_solution:
-                await self._run_oracle(episode, verdict, timeout_s)
+            # Each call has its deadline; all of them together have that of an episode.
+            async with asyncio.timeout(episode.program.limits.lifetime_s):
+                await self._replay(episode, verdict, timeout_s)
+                if item.run_oracle and episode.program.response.has_solution:
+                    await self._run_oracle(episode, verdict, timeout_s)
+        except TimeoutError:
+            late = CapacityError("the replay took longer than limits.lifetime_s; it was ended")
+            return pb.Verdict(index=index, error=item_from_error(late))
         except SandboxError as error:
-            verdict.error.CopyFrom(item_from_error(error))
+            return pb.Verdict(index=index, error=item_from_error(error))
         except Exception:
-            verdict.error.CopyFrom(item_from_error(_internal("verify")))
+            return pb.Verdict(index=index, error=item_from_error(_internal("verify")))
         return verdict
 
     async def _replay(self, episode: Episode, verdict: pb.Verdict, timeout_s: float) -> None:
         verdict.has_verify = episode.program.response.has_verify
+        # As it is now: the episode may go on meanwhile.
+        actions, steps, last = list(episode.actions), list(episode.steps), episode.last_result
+        if len(actions) > len(steps) and (last is None or last.step_index != len(actions) - 1):
+            # The last step was lost with its process: there is no result to compare with.
+            actions.pop()
         channel = await self._spawn(episode.program, REPLAY_HASH_SEED)
         step_index = -1
         try:
@@ -666,20 +755,19 @@ class Engine:
             if digest != episode.reset_digest:
                 _diverge(verdict, -1, "observation", episode.reset_digest, digest)
                 return
-            for step_index, action in enumerate(episode.actions):
+            for step_index, action in enumerate(actions):
                 remaining = episode.turn_cap - step_index
                 reply = (await replay.play(channel, [action], remaining, timeout_s))[0]
-                if step_index >= len(episode.steps):
+                if step_index >= len(steps):
                     # The record says that this step failed, and the replay did not.
-                    recorded = _outcome_name(episode.last_result.outcome)  # type: ignore[union-attr]
+                    recorded = _outcome_name(last.outcome)  # type: ignore[union-attr]
                     _diverge(verdict, step_index, "outcome", recorded, "COMPLETED")
                     return
-                if not self._same(verdict, step_index, episode.steps[step_index], reply):
+                if not self._same(verdict, step_index, steps[step_index], reply):
                     return
         except replay.ProgramFailedError as error:
             failed = _outcome_name(error.failure.outcome)
-            last = episode.last_result
-            if step_index >= len(episode.steps) and last is not None:
+            if step_index >= len(steps) and last is not None:
                 # The record's last step failed, and so did the replay's.
                 verdict.reproduced = last.outcome == error.failure.outcome
                 if not verdict.reproduced:
@@ -715,21 +803,21 @@ class Engine:
         try:
             reply = await replay.call(channel, frames.VERIFY, b"", timeout_s)
             told = json.loads(reply.extra)
+            verified, message = bool(told["verified"]), replay.cut(told["message"], 2_000)
             verdict.verify_outcome = pb.OUTCOME_COMPLETED
-            verdict.verified = bool(told["verified"])
-            verdict.verify_message = str(told["message"])[:2_000]
+            verdict.verified = verified
+            verdict.verify_message = message
         except replay.ProgramFailedError as error:
             verdict.verify_outcome = error.failure.outcome
             verdict.diagnostic.CopyFrom(error.failure.diagnostic)
-        except (KeyError, TypeError, ValueError, RecursionError):
+        except replay.MALFORMED:
             verdict.verify_outcome = pb.OUTCOME_PROTOCOL_VIOLATION
 
     async def _run_oracle(self, episode: Episode, verdict: pb.Verdict, timeout_s: float) -> None:
         """Ask a fresh process for its solution, and play it in another until a plan wins."""
         oracle = verdict.oracle
         try:
-            solution = await self._solution(episode, timeout_s)
-            for plan in replay.oracle_plans(solution):
+            for plan in await self._plans(episode, timeout_s):
                 replies = await self._play_plan(episode, plan, timeout_s)
                 last = replies[-1] if replies else None
                 oracle.Clear()
@@ -745,19 +833,15 @@ class Engine:
             oracle.outcome = error.failure.outcome
             oracle.diagnostic.CopyFrom(error.failure.diagnostic)
 
-    async def _solution(self, episode: Episode, timeout_s: float) -> Any:
+    async def _plans(self, episode: Episode, timeout_s: float) -> list[list[str]]:
         channel = await self._spawn(episode.program, REPLAY_HASH_SEED)
         try:
             await self._start_over(channel, episode, timeout_s)
             reply = await replay.call(channel, frames.SOLUTION, b"", timeout_s)
-            return json.loads(reply.extra)["solution"]
-        except (KeyError, TypeError, ValueError, RecursionError):
-            raise replay.ProgramFailedError(
-                Failure(
-                    pb.OUTCOME_PROTOCOL_VIOLATION,
-                    pb.Diagnostic(message="the process sent a solution that is not one"),
-                )
-            ) from None
+            return replay.oracle_plans(json.loads(reply.extra)["solution"])
+        except replay.MALFORMED:
+            failure = replay.malformed("a solution that is not one")
+            raise replay.ProgramFailedError(failure) from None
         finally:
             channel.close()
 
@@ -775,6 +859,21 @@ class Engine:
     async def _start_over(channel: Channel, episode: Episode, timeout_s: float) -> None:
         await replay.load(channel, episode.program, describe=False)
         await replay.reset(channel, episode.seed, episode.options, episode.max_turns, timeout_s)
+
+
+def _is_deeper_than(value: Any, levels: int) -> bool:
+    level = [value]
+    for _ in range(levels):
+        inner: list[Any] = []
+        for container in level:
+            if isinstance(container, dict):
+                inner += container.values()
+            elif isinstance(container, list):
+                inner += container
+        if not inner:
+            return False
+        level = inner
+    return True
 
 
 def _at_index(result: pb.StepResult, index: int) -> pb.StepResult:

@@ -14,7 +14,12 @@ from sandbox_server.channel import Channel
 
 @dataclass(slots=True)
 class ProgramRecord:
-    """A registered program and what its loading told."""
+    """A registered program and what its loading told.
+
+    Attributes:
+        code: The program compiled, by a process that had run nothing of it. Opaque here:
+            only this program's own processes read it. Empty if it was too long to pass on.
+    """
 
     program_id: str
     source: str
@@ -22,6 +27,7 @@ class ProgramRecord:
     runtime: str
     limits: pb.Limits
     response: pb.RegisterProgramResponse
+    code: bytes = b""
 
 
 class StepRecord(NamedTuple):
@@ -51,6 +57,8 @@ class Episode:
         last_result: Result of the last step, for repeats.
         waiters: Who waits for the step in work: result index and where to put it.
         ended: Why no further step is possible; empty while one is.
+        record_bytes: About what the record takes: options, actions, steps, last result.
+        last_result_bytes: The last result's part of it.
     """
 
     episode_id: str
@@ -69,6 +77,8 @@ class Episode:
     last_result: pb.StepResult | None = None
     waiters: list[tuple[int, Callable[[pb.StepResult], None]]] = field(default_factory=list)
     ended: str = ""
+    record_bytes: int = 0
+    last_result_bytes: int = 0
 
     @property
     def live(self) -> bool:

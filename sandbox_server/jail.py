@@ -22,7 +22,7 @@ from typing import Any
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server.backends import Backend, BackendError
-from sandbox_server.channel import Answer, Channel, ProcessEnd
+from sandbox_server.channel import Answer, Channel, Lost, ProcessEnd
 from sandbox_server.config import ServerConfig
 from sandbox_server.poller import Poller
 from sandbox_server.runtime import Runtime
@@ -37,6 +37,10 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 class JailDeadError(Exception):
     """The jail cannot give the process it was asked for; the message says why."""
+
+
+class JailFullError(Exception):
+    """There is no room for another process; nothing was started."""
 
 
 class Family:
@@ -59,6 +63,26 @@ def memory_events_file(pid: int) -> Path | None:
         unified = Path(f"/sys/fs/cgroup{path}/memory.events")
         if not controllers and unified.exists():
             return unified
+    return None
+
+
+def open_process(pid: int, user: int) -> int | None:
+    """A pidfd of a running process of a user; None where that process is gone.
+
+    The pid may be another process's by now: one is taken only if it has that user and still
+    runs after the look at it, so that the look was at the process behind the pidfd.
+    """
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return None
+    with contextlib.suppress(OSError):
+        owner = os.stat(f"/proc/{pid}").st_uid
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        if owner == user and not poll.poll(0):
+            return pidfd
+    os.close(pidfd)
     return None
 
 
@@ -143,10 +167,16 @@ class Jail:
 
         Raises:
             JailDeadError: If the jail ends first, or the process could not be locked down.
+            JailFullError: If there is no user id or descriptor left for it.
         """
         if self.dead:
-            raise JailDeadError("the jail is gone")
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            raise JailFullError("the jail is gone")
+        if self._maps_users and not self._free_users:
+            raise JailFullError("every user id of the jail is in use")
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            raise JailFullError(f"no descriptors for an episode: {error.strerror}") from None
         channel = self._channel(ours, limits, on_end)
         channel.key = next(self._keys)
         user = self._free_users.popleft() if self._maps_users else 0
@@ -167,7 +197,7 @@ class Jail:
             _log.error("lock-down failed:\n%s", channel.lockdown_error)
             raise JailDeadError("a protection could not be put in force; see the server's log")
         if channel.ended:
-            raise JailDeadError("the episode process ended before it was locked down")
+            raise JailDeadError("the kernel had no room for the process, or ended it")
         return channel
 
     def _channel(
@@ -218,7 +248,31 @@ class Jail:
         Returns:
             The copy's channel, or the original's answer where it failed.
         """
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            raise JailFullError(f"no descriptors for a copy: {error.strerror}") from None
+        # Held from the start: with the original gone, its user id would be given to another.
+        family = original.family
+        family.members += 1
+        copied: Channel | Answer | None = None
+        try:
+            copied = await self._fork_onto(ours, theirs, original, limits, timeout_s, on_end)
+        finally:
+            if not isinstance(copied, Channel):
+                ours.close()
+                self._leave(family)
+        return copied
+
+    async def _fork_onto(
+        self,
+        ours: socket.socket,
+        theirs: socket.socket,
+        original: Channel,
+        limits: pb.Limits,
+        timeout_s: float,
+        on_end: Callable[[Channel], None],
+    ) -> Channel | Answer:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         answered: asyncio.Future[Answer] = self._loop.create_future()
 
@@ -233,31 +287,26 @@ class Jail:
                 original.send_descriptor(theirs.fileno())
         said = await answered
         if not isinstance(said, frames.Reply) or said.outcome != frames.COMPLETED:
-            ours.close()
             return said
         ours.setblocking(False)
-        host_pid = await self._hello(ours, timeout_s)
-        if host_pid is None:
-            ours.close()
+        pidfd = await self._hello(ours, timeout_s)
+        if pidfd is None:
             return said._replace(outcome=frames.PROGRAM_ERROR)
+        if self.dead:
+            os.close(pidfd)
+            return Lost("the jail is gone")
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
-        try:
-            pidfd = os.pidfd_open(host_pid)
-        except ProcessLookupError:
-            ours.close()
-            return said._replace(outcome=frames.PROGRAM_ERROR)
         channel = self._channel(ours, limits, on_end)
         channel.key = next(self._keys)
         channel.pidfd = pidfd
         channel.locked_down = True
         channel.family = original.family
-        channel.family.members += 1
         self._copies[channel.key] = channel
         self._poller.add(pidfd, lambda _: channel.on_exit(ProcessEnd(None, 0.0)))
         return channel
 
     async def _hello(self, sock: socket.socket, timeout_s: float) -> int | None:
-        """The host's pid of a copy: the kernel vouches for it, the copy only writes."""
+        """A pidfd of a copy: the kernel vouches for its pid, the copy only writes."""
         readable: asyncio.Future[None] = self._loop.create_future()
         self._poller.add(
             sock.fileno(), lambda _: None if readable.done() else readable.set_result(None)
@@ -272,7 +321,7 @@ class Jail:
             self._poller.remove(sock.fileno())
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
-                return _CREDENTIALS.unpack(data)[0]
+                return open_process(*_CREDENTIALS.unpack(data)[:2])
         return None
 
     def kill(self, channel: Channel) -> None:
@@ -283,10 +332,12 @@ class Jail:
             self._send({"op": "kill", "id": channel.key})
 
     def _forget(self, channel: Channel) -> None:
-        """A process is gone; free what its family held once the last member is."""
+        """A process is gone, and with the last of its family what the family held."""
         self._channels.pop(channel.key, None)
         self._copies.pop(channel.key, None)
-        family = channel.family
+        self._leave(channel.family)
+
+    def _leave(self, family: Family) -> None:
         family.members -= 1
         if family.members > 0 or not self._maps_users:
             return
@@ -354,6 +405,13 @@ class Jail:
                 channel.on_exit(ProcessEnd(status, message["cpu_s"], oom))
         elif event == "spawned":
             self._spawning.discard(message["id"])
+            self._pump()
+        elif event == "refused":
+            self._spawning.discard(message["id"])
+            channel = self._channels.get(message["id"])
+            if channel is not None:
+                _log.warning("no process for an episode: %s", message["why"])
+                channel.lose("the kernel had no room for its process")
             self._pump()
         elif event == "swept":
             self._free_users.append(message["user"])

@@ -43,8 +43,9 @@ class Poller:
         self._epoll.register(fd, select.EPOLLIN)
 
     def want_write(self, fd: int, wanted: bool) -> None:
-        """Also call back when `fd` is writable."""
-        self._epoll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if wanted else 0))
+        """Also call back when `fd` is writable; nothing to do if it is not watched any more."""
+        if fd in self._callbacks:
+            self._epoll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if wanted else 0))
 
     def remove(self, fd: int) -> None:
         if self._callbacks.pop(fd, None) is not None:

@@ -12,7 +12,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from google.protobuf import json_format
 from sandbox_api.errors import EpisodeLostError
 from sandbox_api.v1 import sandbox_pb2 as pb
 
@@ -20,8 +19,14 @@ from sandbox_server.channel import Answer, Channel, Failure, Lost
 from sandbox_server.episode import ProgramRecord
 from sandbox_server.worker import frames
 
-_DIAGNOSTIC_TEXT_BYTES = 4_000
-_NUMBERED_STEP = re.compile(r"^\s*(?:step\s*)?\d+\s*[.):]\s*(.+?)\s*$", re.IGNORECASE)
+# Texts of a diagnostic that are the program's to say. How its process ended is not.
+_DIAGNOSTIC_BYTES = {"message": 4_000, "exception": 500, "limit": 100, "output_tail": 2_000}
+# What reading JSON of a hostile process raises, here and where its values are used: nesting
+# without end, infinite numbers, other types than the expected ones.
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+# The number only: a pattern for the rest of the line would try every space in it as its
+# end, which takes minutes on a line that a program made for that.
+_STEP_NUMBER = re.compile(r"(?:step\s*)?\d+\s*[.):]", re.IGNORECASE)
 
 
 class ProgramFailedError(Exception):
@@ -34,17 +39,58 @@ class ProgramFailedError(Exception):
 
 def failure_of(reply: frames.Reply) -> Failure:
     """Read the diagnostic of a reply that is not COMPLETED. Its text is the program's."""
+    diagnostic = pb.Diagnostic()
     try:
         told = json.loads(reply.extra)
-        diagnostic = json_format.ParseDict(told, pb.Diagnostic(), ignore_unknown_fields=True)
-    except (ValueError, RecursionError, json_format.ParseError, TypeError):
-        return Failure(
-            pb.OUTCOME_PROTOCOL_VIOLATION,
-            pb.Diagnostic(message="the process sent a diagnostic that is not one"),
-        )
-    for name in ("message", "exception", "limit", "output_tail"):
-        setattr(diagnostic, name, getattr(diagnostic, name)[:_DIAGNOSTIC_TEXT_BYTES])
+        if told.get("phase", 0) in pb.Phase.values():
+            diagnostic.phase = told.get("phase", 0)
+        diagnostic.line = max(0, told.get("line", 0))
+        for name, most in _DIAGNOSTIC_BYTES.items():
+            setattr(diagnostic, name, cut(told.get(name, ""), most))
+    except MALFORMED:
+        return malformed("a diagnostic that is not one")
     return Failure(reply.outcome, diagnostic)
+
+
+def malformed(what: str) -> Failure:
+    return Failure(
+        pb.OUTCOME_PROTOCOL_VIOLATION, pb.Diagnostic(message=f"the process sent {what}")
+    )
+
+
+def encodable(text: str) -> str:
+    """The text with what UTF-8 does not have, lone surrogates, replaced."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def cut(text: str, most_bytes: int) -> str:
+    """The first bytes of a text that a process sent, as far as they are whole characters."""
+    return text.encode("utf-8", "replace")[:most_bytes].decode("utf-8", "ignore")
+
+
+def tools_json(tools: Any) -> bytes:
+    """Tool schemas that a process sent, as JSON that clients can read.
+
+    Raises:
+        Any of MALFORMED: If they are no list, or hold what JSON does not have.
+    """
+    if not isinstance(tools, list):
+        raise TypeError("tools are no list")
+    return json.dumps(tools, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+
+
+def checked_tools(extra: bytes) -> bytes:
+    """The tool schemas in a reset's reply; empty when there are none.
+
+    Raises:
+        ProgramFailedError: If they are not what tools_json makes.
+    """
+    if not extra:
+        return b""
+    try:
+        return tools_json(json.loads(extra))
+    except MALFORMED:
+        raise ProgramFailedError(malformed("tools that are no JSON array")) from None
 
 
 def info_failure(info: bytes) -> Failure | None:
@@ -54,14 +100,16 @@ def info_failure(info: bytes) -> Failure | None:
         raise ValueError(constant)
 
     try:
-        if isinstance(json.loads(info, parse_constant=refuse), dict):
+        # Decoded here: json.loads would take UTF-16 and lone surrogates as well.
+        told = json.loads(info.decode(), parse_constant=refuse)
+        if isinstance(told, dict):
+            if b"\\u" in info:
+                # An escape may stand for a lone surrogate, which clients could not write.
+                json.dumps(told, ensure_ascii=False).encode()
             return None
-    except (ValueError, RecursionError):
+    except MALFORMED:
         pass
-    return Failure(
-        pb.OUTCOME_PROTOCOL_VIOLATION,
-        pb.Diagnostic(message="the process sent an info that is no JSON object"),
-    )
+    return malformed("an info that is no JSON object")
 
 
 async def call(channel: Channel, op: int, body: bytes, timeout_s: float) -> frames.Reply:
@@ -93,12 +141,24 @@ async def call(channel: Channel, op: int, body: bytes, timeout_s: float) -> fram
     return answer
 
 
+async def compile_program(channel: Channel, program: ProgramRecord) -> bytes:
+    """Compile the program in a fresh process that has run nothing of it.
+
+    Returns:
+        The compiled program, opaque; empty if it is too long to pass on.
+    """
+    source = program.source.encode()
+    reply = await call(channel, frames.COMPILE, source, program.limits.load_timeout_s)
+    return reply.extra
+
+
 async def load(channel: Channel, program: ProgramRecord, *, describe: bool) -> frames.Reply:
-    """Load the program into a fresh process."""
-    body = {"source": program.source, "entry": program.entry, "describe": describe}
-    return await call(
-        channel, frames.LOAD, json.dumps(body).encode(), program.limits.load_timeout_s
-    )
+    """Load the program into a fresh process, compiled if its registration left it so."""
+    body = {"entry": program.entry, "describe": describe}
+    if not program.code:
+        body["source"] = program.source
+    message = frames.join(json.dumps(body).encode(), program.code)
+    return await call(channel, frames.LOAD, message, program.limits.load_timeout_s)
 
 
 async def reset(
@@ -117,13 +177,20 @@ def oracle_plans(solution: Any) -> list[list[str]]:
     Source: shapes of solution() seen in public generated environments.
     """
     if isinstance(solution, list):
-        plans = [[str(action) for action in solution]]
+        plans = [[encodable(str(action)) for action in solution]]
     else:
-        text = str(solution)
-        numbered = [m.group(1) for line in text.splitlines() if (m := _NUMBERED_STEP.match(line))]
+        text = encodable(str(solution))
+        numbered = [said for line in text.splitlines() if (said := _numbered_step(line))]
         plans = [numbered, [text]] if len(numbered) > 1 else [[text]]
     boxed = [[_boxed(action) for action in plan] for plan in plans]
     return plans + [plan for plan in boxed if plan not in plans]
+
+
+def _numbered_step(line: str) -> str:
+    """What a line like "Step 2: go left" says to do, or nothing."""
+    line = line.strip()
+    number = _STEP_NUMBER.match(line)
+    return line[number.end() :].strip() if number else ""
 
 
 def _boxed(action: str) -> str:

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 import grpc
@@ -33,6 +33,8 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["SandboxService"].full_name
 # long: small enough to delay nobody, long enough to spare a message per result.
 _CHUNK_ITEMS = 256
 _CHUNK_DELAY_S = 0.002
+# Of results that are large, fewer go into one message. No single result is over 48 MiB.
+_MESSAGE_BYTES = 16 * 1024 * 1024
 
 _CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
@@ -74,6 +76,17 @@ class _Chunks:
             results, self._results = self._results, []
             if results:
                 yield results
+
+
+def _messages(kind: Callable[..., Any], results: list[Any]) -> Iterator[Any]:
+    """Put results into as few messages as may be: one over gRPC's bound ends the whole call."""
+    message = kind(results=results)
+    if len(results) == 1 or message.ByteSize() <= _MESSAGE_BYTES:
+        yield message
+        return
+    middle = len(results) // 2
+    yield from _messages(kind, results[:middle])
+    yield from _messages(kind, results[middle:])
 
 
 def _details(error: SandboxError) -> tuple[tuple[str, str], ...]:
@@ -148,7 +161,8 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
         try:
             async with contextlib.aclosing(_gather(reset, request.items)) as chunks:
                 async for results in chunks:
-                    yield pb.ResetResponse(results=results)
+                    for message in _messages(pb.ResetResponse, results):
+                        yield message
                     started.difference_update(result.episode_id for result in results)
         finally:
             # Nobody was told of these: the client went away.
@@ -163,14 +177,16 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
         for index, item in enumerate(items):
             step(index, item, put)
         async for results in chunks:
-            yield pb.StepResponse(results=results)
+            for message in _messages(pb.StepResponse, results):
+                yield message
 
     @_streaming
     async def Verify(self, request: pb.VerifyRequest) -> AsyncIterator[pb.VerifyResponse]:
         self._check_batch(request.items)
         async with contextlib.aclosing(_gather(self._engine.verify, request.items)) as chunks:
             async for results in chunks:
-                yield pb.VerifyResponse(results=results)
+                for message in _messages(pb.VerifyResponse, results):
+                    yield message
 
     @_unary
     async def Fork(self, request: pb.ForkRequest) -> pb.ForkResponse:

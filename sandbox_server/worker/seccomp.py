@@ -28,7 +28,7 @@ def _arg_high(index: int) -> int:
     return _arg_low(index) + 4
 
 
-_LD, _JEQ, _JSET, _JGE, _RET = 0x20, 0x15, 0x45, 0x35, 0x06
+_LD, _AND, _JEQ, _JSET, _JGE, _RET = 0x20, 0x54, 0x15, 0x45, 0x35, 0x06
 
 _KILL_PROCESS = 0x80000000
 _ALLOW = 0x7FFF0000
@@ -40,8 +40,31 @@ def _errno(number: int) -> int:
 
 _SIGABRT = 6
 
-# CLONE_NEW* of clone(2): namespaces are never an episode's business.
-_CLONE_NAMESPACES = 0x7E020080
+# CLONE_NEW* of clone(2): namespaces are never an episode's business. CLONE_PARENT and
+# CLONE_PTRACE would make the zygote a parent, or a tracer, of what it did not start.
+_CLONE_REFUSED = 0x7E020080 | 0x00008000 | 0x00002000
+# The low byte is the signal that the parent gets at the end: a child whose death is its
+# parent's SIGKILL would hide who killed whom. None is for threads.
+_CLONE_SIGNAL_MASK, _SIGCHLD = 0xFF, 17
+
+# fcntl commands of file objects and locks. Not F_SETOWN, F_SETSIG, F_NOTIFY and F_SETLEASE,
+# which make the kernel send any signal, SIGKILL too, to any process of the same user; nor
+# F_SETPIPE_SZ, whose memory no limit of an episode counts.
+_FCNTLS = (
+    0,  # F_DUPFD
+    1,  # F_GETFD
+    2,  # F_SETFD
+    3,  # F_GETFL
+    4,  # F_SETFL
+    5,  # F_GETLK
+    6,  # F_SETLK
+    7,  # F_SETLKW
+    36,  # F_OFD_GETLK
+    37,  # F_OFD_SETLK
+    38,  # F_OFD_SETLKW
+    1030,  # F_DUPFD_CLOEXEC
+    1032,  # F_GETPIPE_SZ
+)
 
 # ioctl requests that file objects and the standard library make.
 _IOCTLS = (
@@ -119,9 +142,13 @@ def build(*, may_fork: bool, machine: str | None = None) -> bytes:
             number("clone"),
             [
                 _instruction(_LD, _arg_low(0)),
-                _instruction(_JSET, _CLONE_NAMESPACES, 0, 1),
+                _instruction(_JSET, _CLONE_REFUSED, 0, 1),
                 refuse,
+                _instruction(_AND, _CLONE_SIGNAL_MASK),
+                _instruction(_JEQ, _SIGCHLD, 1, 0),
+                _instruction(_JEQ, 0, 0, 1),
                 allow,
+                refuse,
             ],
         )
     # abort() signals its own thread; any other signal could only hide who ended what.
@@ -148,10 +175,14 @@ def build(*, may_fork: bool, machine: str | None = None) -> bytes:
             refuse,
         ],
     )
-    checks = [_instruction(_LD, _arg_low(1))]
-    for request in _IOCTLS:
-        checks += [_instruction(_JEQ, request, 0, 1), allow]
-    program += _on(number("ioctl"), [*checks, _instruction(_RET, _errno(errno.ENOTTY))])
+    for name, commands, otherwise in (
+        ("ioctl", _IOCTLS, _instruction(_RET, _errno(errno.ENOTTY))),
+        ("fcntl", _FCNTLS, refuse),
+    ):
+        checks = [_instruction(_LD, _arg_low(1))]
+        for command in commands:
+            checks += [_instruction(_JEQ, command, 0, 1), allow]
+        program += _on(number(name), [*checks, otherwise])
     program.append(refuse)
     return b"".join(program)
 

@@ -59,7 +59,6 @@ ALLOWED: dict[str, tuple[int | None, int | None]] = {
     "dup": (32, 23),
     "dup2": (33, None),
     "dup3": (292, 24),
-    "fcntl": (72, 25),
     "flock": (73, 32),
     "fsync": (74, 82),
     "fdatasync": (75, 83),
@@ -167,4 +166,5 @@ CONDITIONAL: dict[str, tuple[int | None, int | None]] = {
     "tgkill": (234, 131),
     "prlimit64": (302, 261),
     "ioctl": (16, 29),
+    "fcntl": (72, 25),
 }

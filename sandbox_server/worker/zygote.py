@@ -7,7 +7,7 @@ supervisor in small JSON datagrams over one socket; descriptors for episodes rid
                            {"op": "kill", "id"}
                            {"op": "sweep", "user"}: kill every process of that user
     zygote -> supervisor   {"event": "ready", "python", "isolated"}
-                           {"event": "spawned", "id"}
+                           {"event": "spawned", "id"} or {"event": "refused", "id", "why"}
                            {"event": "exited", "id", "status", "cpu_s", "max_rss_bytes"}
                            {"event": "swept", "user"}
 
@@ -40,7 +40,6 @@ class Zygote:
         self._isolated = isolated
         self._ids: dict[int, int] = {}
         self._pids: dict[int, int] = {}
-        self._sweeps: dict[int, int] = {}
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def run(self) -> None:
@@ -80,7 +79,13 @@ class Zygote:
         return True
 
     def _spawn(self, message: dict[str, Any], fd: int) -> None:
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            # A bomb elsewhere in the jail: that must not be every episode's end.
+            os.close(fd)
+            self._send({"event": "refused", "id": message["id"], "why": str(error)})
+            return
         if pid == 0:
             self._become_episode(message, fd)
         os.close(fd)
@@ -111,17 +116,18 @@ class Zygote:
         os._exit(0)
 
     def _sweep(self, user: int) -> None:
-        """Kill all processes of one user, from a child that is that user and nothing else."""
-        pid = os.fork()
-        if pid == 0:
-            try:
-                signal.set_wakeup_fd(-1)
-                lockdown.drop_privileges(user)
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(-1, signal.SIGKILL)
-            finally:
-                os._exit(0)
-        self._sweeps[pid] = user
+        """Kill all processes of one user.
+
+        As that user, since root's kill(-1) would reach everybody; and without a child, since
+        a bomb may leave no room for one. Root stays the saved id, to come back to.
+        """
+        os.setresuid(user, user, 0)
+        try:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGKILL)
+        finally:
+            os.setresuid(0, 0, 0)
+        self._send({"event": "swept", "user": user})
 
     def _reap(self) -> None:
         while True:
@@ -131,9 +137,6 @@ class Zygote:
                 return
             if pid == 0:
                 return
-            if pid in self._sweeps:
-                self._send({"event": "swept", "user": self._sweeps.pop(pid)})
-                continue
             episode_id = self._ids.pop(pid, None)
             if episode_id is None:
                 # An adopted grandchild: a copy made by Fork, or what a program forked.

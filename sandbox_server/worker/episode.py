@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import marshal
 import mmap
 import os
 import random
@@ -89,6 +90,7 @@ class EpisodeServer:
         `try` around all handlers, and no layers between the socket and the program.
         """
         handlers = {
+            frames.COMPILE: self._compile,
             frames.LOAD: self._load,
             frames.RESET: self._reset,
             frames.STEP: self._step,
@@ -117,10 +119,24 @@ class EpisodeServer:
 
     # -- requests ----------------------------------------------------------------------
 
-    def _load(self, request_id: int, message: bytes) -> bytes:
-        request = json.loads(message[frames.REQUEST_HEADER_BYTES :])
+    def _compile(self, request_id: int, message: bytes) -> bytes:
+        """Compile a program for the processes that will load it; nothing of it runs here.
+
+        Compiling is most of what a small program's start would cost. One that is too long
+        for a reply when compiled is compiled by each of its processes.
+        """
         self._phase = _COMPILE
-        code = program.compile_source(request["source"])
+        source = message[frames.REQUEST_HEADER_BYTES :].decode()
+        compiled = marshal.dumps(program.compile_source(source))
+        if len(compiled) > frames.MAX_EXTRA_BYTES:
+            compiled = b""
+        return frames.pack_reply(frames.COMPILE, request_id, frames.COMPLETED, extra=compiled)
+
+    def _load(self, request_id: int, message: bytes) -> bytes:
+        head, compiled = frames.split(message[frames.REQUEST_HEADER_BYTES :])
+        request = json.loads(head)
+        self._phase = _COMPILE
+        code = marshal.loads(compiled) if compiled else program.compile_source(request["source"])
         self._phase = _LOAD
         module = program.execute(code)
         self._phase = _CONSTRUCT

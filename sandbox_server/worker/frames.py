@@ -14,7 +14,7 @@ import struct
 from typing import NamedTuple
 
 # Operations of a request.
-LOAD, RESET, STEP, VERIFY, SOLUTION, FORK = range(1, 7)
+LOAD, RESET, STEP, VERIFY, SOLUTION, FORK, COMPILE = range(1, 8)
 
 # Kinds of a reply; the numbers are those of `sandbox_api.v1.Outcome`.
 COMPLETED, PROGRAM_ERROR = 1, 2
@@ -33,6 +33,8 @@ LOCKED_DOWN = b"\x00locked-down"
 _REQUEST = struct.Struct("<BI")
 # op, request id, outcome, flags, reward, cut bytes, lengths of observation, info, extra
 _REPLY = struct.Struct("<BIBBdQIII")
+
+_LENGTH = struct.Struct("<I")
 
 REQUEST_HEADER_BYTES = _REQUEST.size
 REPLY_HEADER_BYTES = _REPLY.size
@@ -133,6 +135,17 @@ def unpack_reply(message: bytes) -> Reply:
         message[start + n_obs : middle],
         message[middle:],
     )
+
+
+def join(head: bytes, tail: bytes) -> bytes:
+    """One message of two parts."""
+    return _LENGTH.pack(len(head)) + head + tail
+
+
+def split(message: bytes) -> tuple[bytes, bytes]:
+    """The two parts that `join` made one of; the message is trusted."""
+    end = _LENGTH.size + _LENGTH.unpack_from(message)[0]
+    return message[_LENGTH.size : end], message[end:]
 
 
 def fragments(message: bytes) -> list[bytes]:

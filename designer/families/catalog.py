@@ -104,12 +104,12 @@ _FAMILIES = (
     Family(
         name="grid",
         skill="spatial",
-        about="walk an n by n grid with w walls; the goal lies always in direction q",
+        about="walk an n by n grid with w walls to a goal in direction q, shown by g",
         parameters={
             "n": _span(3, 6),
             "w": _span(0, 3),
             "q": _span(0, 3),
-            "g": (0, 1),
+            "g": _span(0, 2),
             "s": _span(0, 3),
         },
         harder={"n": 1, "w": 1, "g": -1, "s": -1},
@@ -119,12 +119,12 @@ _FAMILIES = (
     Family(
         name="keys",
         skill="spatial",
-        about="walk a line of n cells, take the key, open the door; sides q and t are fixed",
+        about="walk a line of n cells to key and door, on fixed sides q and t, shown by g",
         parameters={
             "n": _span(5, 8),
             "q": (0, 1),
             "t": (0, 1),
-            "g": (0, 1),
+            "g": _span(0, 2),
             "s": _span(0, 3),
         },
         harder={"n": 1, "g": -1, "s": -1},

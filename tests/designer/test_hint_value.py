@@ -74,6 +74,9 @@ def play_recall(seen: list[str], done: list[str], clue: str, moves: str) -> str:
 
 def play_keys(seen: list[str], done: list[str], clue: str, moves: str) -> str:
     last = seen[-1]
+    if "at " not in last:  # told in directions
+        told = re.findall(r"(?:key|door) (\w)", last)[0]
+        return told if told in "LR" else "TO"["door" in last]
     at = int(re.findall(r"at (\d)", last)[0])
     target, take = ("door", "O") if "key ok" in last else ("key", "T")
     shown = re.findall(rf"{target} (\d)", last)

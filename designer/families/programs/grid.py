@@ -41,8 +41,11 @@ class GridEnv(Game):
                     at = new
                     break
 
+    def beside(self, at, move):
+        return at[0] + STEPS[move][0], at[1] + STEPS[move][1]
+
     def moved(self, at, move):
-        new = (at[0] + STEPS[move][0], at[1] + STEPS[move][1])
+        new = self.beside(at, move)
         inside = 0 <= new[0] < P["n"] and 0 <= new[1] < P["n"]
         return new if inside and new not in self.walls else at
 
@@ -58,7 +61,16 @@ class GridEnv(Game):
                     edge.append(new)
         return found
 
+    def toward(self):
+        across, up = self.goal[0] - self.at[0], self.goal[1] - self.at[1]
+        parts = [("N" if up > 0 else "S", abs(up)), ("E" if across > 0 else "W", abs(across))]
+        blocked = [m for m in self.moves if self.beside(self.at, m) in self.walls]
+        text = "goal " + "".join(f"{way}{far}" for way, far in parts if far)
+        return text + (" wall " + "".join(blocked) if blocked else "")
+
     def view(self):
+        if P["g"] == 2:
+            return self.toward()
         text = f"at {self.at[0]}{self.at[1]}"
         if P["g"]:
             text += f" goal {self.goal[0]}{self.goal[1]}"

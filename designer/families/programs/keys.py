@@ -35,7 +35,15 @@ class KeysEnv(Game):
             return abs(self.door - self.at) + 1
         return abs(self.key - self.at) + abs(self.door - self.key) + 2
 
+    def toward(self):
+        what, place = ("door", self.door) if self.has_key else ("key", self.key)
+        if place == self.at:
+            return what + " here"
+        return f"{what} {'R' if place > self.at else 'L'}{abs(place - self.at)}"
+
     def view(self):
+        if P["g"] == 2:
+            return self.toward()
         text = f"at {self.at}"
         if self.has_key:
             text += " key ok"

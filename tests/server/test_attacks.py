@@ -6,8 +6,10 @@ Clients here speak raw gRPC, since the package's own never asks for such things.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+import subprocess
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -15,10 +17,15 @@ from typing import Any
 import grpc
 import pytest
 from sandbox_api.client import CHANNEL_OPTIONS
+from sandbox_api.errors import SandboxError
 from sandbox_api.v1 import sandbox_pb2 as pb
 from sandbox_api.v1 import sandbox_pb2_grpc
 
-from sandbox_server import LocalServer
+from sandbox_server import LocalServer, runtime
+from sandbox_server.config import ServerConfig
+from sandbox_server.engine import PLAY_HASH_SEED, Engine
+from sandbox_server.jail import open_process
+from sandbox_server.service import _messages
 from sandbox_server.worker import seccomp
 from tests.server.conftest import COUNTER, Sandbox
 from tests.server.test_limits import stepping
@@ -488,20 +495,57 @@ class LyingEnv:
 """
 
 
-async def test_a_family_that_dies_while_it_is_copied_gives_its_user_back_once(
-    raw: Raw, jailed: Sandbox
-) -> None:
-    who = stepping("return str(os.getuid()), 0.0, False, False, {}")
-    for _ in range(10):
-        (episode,) = await raw.start(LYING_FORK, max_processes=4)
-        await raw.step((episode, 0, "x"))
-        copies = await raw.fork(episode, 1)
-        await raw.close(episode, *copies)
-    await jailed.nothing_left()
-    episodes = await raw.start(who, 50)
-    users = [result.observation for result in await raw.step(*[(e, 0, "x") for e in episodes])]
-    assert len(set(users)) == 50
-    await raw.close(*episodes)
+async def test_a_family_that_dies_while_it_is_copied_gives_its_user_back_once() -> None:
+    """Given back twice, an id would be two episodes', and the sweep of one kill the other."""
+    config = ServerConfig(backend="nsjail")
+    engine = Engine(config, {"stdlib": runtime.ensure("stdlib")})
+    await engine.start()
+    jail = engine._jails["stdlib", PLAY_HASH_SEED]
+    users = sorted(jail._process.users)
+    try:
+        program = await engine.register(
+            pb.RegisterProgramRequest(source=LYING_FORK, limits=pb.Limits(max_processes=4))
+        )
+        for _ in range(10):
+            episode = await engine.reset(0, pb.ResetItem(program_id=program.program_id))
+            answered: asyncio.Future[pb.StepResult] = asyncio.get_running_loop().create_future()
+            step = pb.StepItem(episode_id=episode.episode_id, action="x")
+            engine.step(0, step, answered.set_result)
+            await answered
+            with contextlib.suppress(SandboxError):
+                request = pb.ForkRequest(episode_id=episode.episode_id, copies=1)
+                engine.close_episodes(await engine.fork(request))
+            engine.close_episodes([episode.episode_id])
+        for _ in range(40):
+            if len(jail._free_users) >= len(users):
+                break
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.1)
+        assert sorted(jail._free_users) == users
+        assert engine.info().load.live_episodes == 0
+    finally:
+        await engine.close()
+
+
+def test_a_pid_that_another_process_has_by_now_is_not_taken_for_the_copy() -> None:
+    mine = os.getuid()
+    pidfd = open_process(os.getpid(), mine)
+    assert pidfd is not None
+    os.close(pidfd)
+    assert open_process(os.getpid(), mine + 1) is None
+    ended = subprocess.Popen(["true"])
+    time.sleep(0.2)
+    # Not reaped yet: there is a process of that id and user, and it is no use.
+    assert open_process(ended.pid, mine) is None
+    ended.wait()
+    assert open_process(ended.pid, mine) is None
+
+
+def test_large_results_are_put_into_several_messages() -> None:
+    results = [pb.StepResult(index=i, observation="x" * (4 << 20)) for i in range(20)]
+    messages = list(_messages(pb.StepResponse, results))
+    assert all(message.ByteSize() <= 16 << 20 for message in messages)
+    assert [result.index for message in messages for result in message.results] == list(range(20))
 
 
 async def test_large_results_do_not_end_the_call(raw: Raw) -> None:
@@ -537,6 +581,34 @@ async def test_any_seed_is_a_seed(raw: Raw, seed: int) -> None:
     (step,) = await raw.step((result.episode_id, 0, "\x00 \N{BOMB} \u2028"))
     assert step.outcome == pb.OUTCOME_COMPLETED
     await raw.close(result.episode_id)
+
+
+async def test_records_are_bounded_by_what_they_take() -> None:
+    config = ServerConfig(backend="nsjail", max_record_bytes=1 << 20)
+    engine = Engine(config, {"stdlib": runtime.ensure("stdlib")})
+    await engine.start()
+
+    async def step(episode_id: str, index: int) -> pb.StepResult:
+        answered: asyncio.Future[pb.StepResult] = asyncio.get_running_loop().create_future()
+        item = pb.StepItem(episode_id=episode_id, step_index=index, action="x" * 60_000)
+        engine.step(0, item, answered.set_result)
+        return await answered
+
+    try:
+        program = await engine.register(pb.RegisterProgramRequest(source=COUNTER))
+        item = pb.ResetItem(program_id=program.program_id)
+        episodes = [(await engine.reset(0, item)).episode_id for _ in range(4)]
+        for episode in episodes:
+            for index in range(6):
+                assert (await step(episode, index)).outcome == pb.OUTCOME_COMPLETED
+        engine._bound_records()
+        full = await step(episodes[0], 6)
+        assert full.error.reason == pb.ERROR_REASON_CAPACITY
+        engine.close_episodes(episodes[:2])
+        engine._bound_records()
+        assert (await step(episodes[2], 6)).outcome == pb.OUTCOME_COMPLETED
+    finally:
+        await engine.close()
 
 
 async def test_cancelled_calls_leave_nothing(raw: Raw, jailed: Sandbox) -> None:

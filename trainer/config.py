@@ -38,6 +38,7 @@ class ModelConfig:
         layers: Depth of `tiny`.
         heads: Attention heads of `tiny`.
         intermediate_size: Feed-forward width of `tiny`.
+        initializer_range: Standard deviation of the first weights of `tiny`.
     """
 
     name: str = "tiny"
@@ -45,6 +46,7 @@ class ModelConfig:
     layers: int = 4
     heads: int = 4
     intermediate_size: int = 512
+    initializer_range: float = 0.02
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class DesignConfig:
 
     Attributes:
         method: `structured` (a specification under a grammar) or `free_code`.
+        skills: Skills to design for and to be evaluated on; empty for all.
         skills: Skills to design for and to be evaluated on; empty for all of them.
         refuse_remembered: Refuse what an earlier step designed already, so that the agent
             keeps meeting new worlds.
@@ -89,6 +92,7 @@ class DesignConfig:
     """
 
     method: str = "structured"
+    skills: tuple[str, ...] = ()
     skills: tuple[str, ...] = ()
     refuse_remembered: bool = False
     environments: int = 16

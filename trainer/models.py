@@ -118,6 +118,7 @@ def _tiny_model(
             num_key_value_heads=config.heads,
             max_position_embeddings=max(2048, context_tokens),
             tie_word_embeddings=True,
+            initializer_range=config.initializer_range,
             bos_token_id=None,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,

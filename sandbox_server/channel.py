@@ -6,6 +6,7 @@ says what became of the process, or with `Lost` when the fault is not the progra
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -76,6 +77,7 @@ class _Pending(NamedTuple):
     request_id: int
     op: int
     callback: Callable[[Answer], None]
+    deadline: float
 
 
 class Channel:
@@ -96,6 +98,7 @@ class Channel:
         "_max_info_bytes",
         "_max_message_bytes",
         "_max_observation_bytes",
+        "_next_check",
         "_next_id",
         "_on_end",
         "_outbox",
@@ -146,6 +149,7 @@ class Channel:
         self._inbox: list[bytes] = []
         self._inbox_bytes = 0
         self._next_id = 0
+        self._next_check = math.inf
         self._cause: Failure | Lost | None = None
         self.cpu_limit_s = limits.cpu_time_s
         self.kill_timeout_s = kill_timeout_s
@@ -172,7 +176,8 @@ class Channel:
             return
         self._next_id += 1
         request_id = self._next_id
-        self._pending.append(_Pending(request_id, op, callback))
+        deadline = self._time() + timeout_s
+        self._pending.append(_Pending(request_id, op, callback, deadline))
         message = frames.pack_request(op, request_id, body)
         if len(message) <= frames.MAX_FRAGMENT_BYTES and not self._outbox:
             try:
@@ -186,7 +191,7 @@ class Channel:
         else:
             self._outbox.extend(frames.fragments(message))
             self._flush()
-        self._poller.call_at(self._time() + timeout_s, self._on_deadline, request_id)
+        self._check_at(deadline)
 
     def send_descriptor(self, descriptor: int) -> None:
         """Pass a descriptor, after the request that announced it."""
@@ -298,10 +303,24 @@ class Channel:
             self._outbox.popleft()
         self._poller.want_write(self._socket.fileno(), False)
 
-    def _on_deadline(self, request_id: int) -> None:
-        if self.ended or self._cause is not None:
+    def _check_at(self, deadline: float) -> None:
+        """Look at the deadlines then, unless a look before that is due anyway.
+
+        One timer an episode: one a request would be millions at long timeouts.
+        """
+        if deadline < self._next_check:
+            self._next_check = deadline
+            self._poller.call_at(deadline, self._on_deadline, deadline)
+
+    def _on_deadline(self, due: float) -> None:
+        if due == self._next_check:
+            self._next_check = math.inf
+        if self.ended or self._cause is not None or not self._pending:
             return
-        if self._pending and self._pending[0].request_id <= request_id:
+        soonest = min(request.deadline for request in self._pending)
+        if soonest > self._time():
+            self._check_at(soonest)
+        else:
             self._fail(
                 pb.OUTCOME_TIME_LIMIT,
                 message="the wall time of this call ran out",

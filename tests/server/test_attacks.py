@@ -611,6 +611,25 @@ async def test_records_are_bounded_by_what_they_take() -> None:
         await engine.close()
 
 
+async def test_many_steps_with_long_timeouts_are_few_timers() -> None:
+    engine = Engine(ServerConfig(backend="nsjail"), {"stdlib": runtime.ensure("stdlib")})
+    await engine.start()
+    try:
+        program = await engine.register(pb.RegisterProgramRequest(source=COUNTER))
+        episode = await engine.reset(0, pb.ResetItem(program_id=program.program_id))
+        before = len(engine._poller._deadlines)
+        for index in range(200):
+            answered: asyncio.Future[pb.StepResult] = asyncio.get_running_loop().create_future()
+            item = pb.StepItem(
+                episode_id=episode.episode_id, step_index=index, action="-", timeout_s=600
+            )
+            engine.step(0, item, answered.set_result)
+            assert (await answered).outcome == pb.OUTCOME_COMPLETED
+        assert len(engine._poller._deadlines) <= before + 2
+    finally:
+        await engine.close()
+
+
 async def test_cancelled_calls_leave_nothing(raw: Raw, jailed: Sandbox) -> None:
     program = await raw.register(COUNTER)
     items = [pb.ResetItem(program_id=program.program_id)] * 40

@@ -85,6 +85,7 @@ class Channel:
 
     Attributes:
         key: The jail's number for the process.
+        inner_pid: Its pid as its jail sees it; 0 until it is known.
         user: User id that the process holds, as its jail sees it; 0 when it has none.
         locked_down: Whether the process has said that its protections are in force.
         on_greeting: Called once when it has, or has said why not.
@@ -111,6 +112,7 @@ class Channel:
         "cpu_limit_s",
         "ended",
         "family",
+        "inner_pid",
         "key",
         "kill_timeout_s",
         "lockdown_error",
@@ -154,6 +156,7 @@ class Channel:
         self.cpu_limit_s = limits.cpu_time_s
         self.kill_timeout_s = kill_timeout_s
         self.key = 0
+        self.inner_pid = 0
         self.user = 0
         self.family: Any = None
         self.pidfd = -1

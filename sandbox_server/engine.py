@@ -163,7 +163,7 @@ class Engine:
             now = self._loop.time()
             for episode in list(self._episodes.values()):
                 limits = episode.program.limits
-                busy = bool(episode.waiters)
+                busy = bool(episode.waiters) or episode.users > 0
                 if now - episode.started_at > limits.lifetime_s:
                     self._end(episode, "lifetime")
                     self._forget(episode)
@@ -648,6 +648,7 @@ class Engine:
             started_at=now,
             last_used_at=now,
             channel=None,
+            users=0,
             actions=list(episode.actions),
             steps=list(episode.steps),
             waiters=[],
@@ -722,12 +723,16 @@ class Engine:
             if episode.waiters:
                 raise StepOrderError("a step of this episode is in work; wait for its result")
             timeout_s = self._timeout(item.timeout_s, episode.program)
-            episode.last_used_at = self._loop.time()
-            # Each call has its deadline; all of them together have that of an episode.
-            async with asyncio.timeout(episode.program.limits.lifetime_s):
-                await self._replay(episode, verdict, timeout_s)
-                if item.run_oracle and episode.program.response.has_solution:
-                    await self._run_oracle(episode, verdict, timeout_s)
+            episode.users += 1
+            try:
+                # Each call has its deadline; all of them together have that of an episode.
+                async with asyncio.timeout(episode.program.limits.lifetime_s):
+                    await self._replay(episode, verdict, timeout_s)
+                    if item.run_oracle and episode.program.response.has_solution:
+                        await self._run_oracle(episode, verdict, timeout_s)
+            finally:
+                episode.users -= 1
+                episode.last_used_at = self._loop.time()
         except TimeoutError:
             late = CapacityError("the replay took longer than limits.lifetime_s; it was ended")
             return pb.Verdict(index=index, error=item_from_error(late))

@@ -58,6 +58,7 @@ class Episode:
         waiters: Who waits for the step in work: result index and where to put it.
         ended: Why no further step is possible; empty while one is.
         record_bytes: About what the record takes: options, actions, steps, last result.
+        users: Verify calls in work, during which it is not idle.
         last_result_bytes: The last result's part of it.
     """
 
@@ -77,6 +78,7 @@ class Episode:
     last_result: pb.StepResult | None = None
     waiters: list[tuple[int, Callable[[pb.StepResult], None]]] = field(default_factory=list)
     ended: str = ""
+    users: int = 0
     record_bytes: int = 0
     last_result_bytes: int = 0
 

@@ -86,6 +86,15 @@ def open_process(pid: int, user: int) -> int | None:
     return None
 
 
+def inner_pid(pid: int) -> int:
+    """The pid that the innermost namespace of a host process has for it; 0 if it is gone."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("NSpid:"):
+                return int(line.split()[-1])
+    return 0
+
+
 @functools.lru_cache(maxsize=1024)
 def _limits_for_worker(serialized: bytes) -> dict[str, Any]:
     """The limits as the worker reads them: every field, by name."""
@@ -289,8 +298,15 @@ class Jail:
         if not isinstance(said, frames.Reply) or said.outcome != frames.COMPLETED:
             return said
         ours.setblocking(False)
-        pidfd = await self._hello(ours, timeout_s)
-        if pidfd is None:
+        hello = await self._hello(ours, timeout_s)
+        pidfd = open_process(*hello) if hello else None
+        if hello is None or pidfd is None:
+            return said._replace(outcome=frames.PROGRAM_ERROR)
+        pid = inner_pid(hello[0])
+        relatives = [*self._channels.values(), *self._copies.values()]
+        if pid in {c.inner_pid for c in relatives if c.family is original.family}:
+            # It answered for its copy itself: ending the one would be ending the other.
+            os.close(pidfd)
             return said._replace(outcome=frames.PROGRAM_ERROR)
         if self.dead:
             os.close(pidfd)
@@ -299,14 +315,15 @@ class Jail:
         channel = self._channel(ours, limits, on_end)
         channel.key = next(self._keys)
         channel.pidfd = pidfd
+        channel.inner_pid = pid
         channel.locked_down = True
         channel.family = original.family
         self._copies[channel.key] = channel
         self._poller.add(pidfd, lambda _: channel.on_exit(ProcessEnd(None, 0.0)))
         return channel
 
-    async def _hello(self, sock: socket.socket, timeout_s: float) -> int | None:
-        """A pidfd of a copy: the kernel vouches for its pid, the copy only writes."""
+    async def _hello(self, sock: socket.socket, timeout_s: float) -> tuple[int, int] | None:
+        """Host pid and user of a copy: the kernel vouches for them, the copy only writes."""
         readable: asyncio.Future[None] = self._loop.create_future()
         self._poller.add(
             sock.fileno(), lambda _: None if readable.done() else readable.set_result(None)
@@ -321,7 +338,8 @@ class Jail:
             self._poller.remove(sock.fileno())
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
-                return open_process(*_CREDENTIALS.unpack(data)[:2])
+                pid, user, _ = _CREDENTIALS.unpack(data)
+                return pid, user
         return None
 
     def kill(self, channel: Channel) -> None:
@@ -405,6 +423,9 @@ class Jail:
                 channel.on_exit(ProcessEnd(status, message["cpu_s"], oom))
         elif event == "spawned":
             self._spawning.discard(message["id"])
+            spawned = self._channels.get(message["id"])
+            if spawned is not None:
+                spawned.inner_pid = message["pid"]
             self._pump()
         elif event == "refused":
             self._spawning.discard(message["id"])

@@ -527,6 +527,29 @@ async def test_a_family_that_dies_while_it_is_copied_gives_its_user_back_once() 
         await engine.close()
 
 
+ONE_FOR_TWO = LYING_FORK.replace("if os.fork() == 0:", "if True:").replace(
+    "            time.sleep(60)\n", ""
+)
+
+
+async def test_an_original_cannot_be_its_own_copy(raw: Raw) -> None:
+    source = ONE_FOR_TWO.replace("os._exit(0)", "time.sleep(9)")
+    (episode,) = await raw.start(source, max_processes=4)
+    await raw.step((episode, 0, "x"))
+    assert await raw.fork(episode, 1) == []
+    await raw.close(episode)
+
+
+async def test_an_episode_is_not_idle_while_it_is_verified(raw: Raw) -> None:
+    (episode,) = await raw.start(stepping("time.sleep(0.4)"), idle_timeout_s=1)
+    for index in range(6):
+        await raw.step((episode, index, "x"))
+    assert (await raw.verify(episode)).reproduced
+    (result,) = await raw.step((episode, 6, "x"))
+    assert result.observation == "survived"
+    await raw.close(episode)
+
+
 def test_a_pid_that_another_process_has_by_now_is_not_taken_for_the_copy() -> None:
     mine = os.getuid()
     pidfd = open_process(os.getpid(), mine)

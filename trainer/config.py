@@ -72,10 +72,12 @@ class DesignConfig:
 
     Attributes:
         method: `structured` (a specification under a grammar) or `free_code`.
-        skills: Skills to design for and to be evaluated on; empty for all.
         skills: Skills to design for and to be evaluated on; empty for all of them.
         refuse_remembered: Refuse what an earlier step designed already, so that the agent
             keeps meeting new worlds.
+        explore: Share of a structured design's choices that are drawn evenly from what the
+            grammar allows. Both roles share their weights, so what the agent learns moves
+            the designer too; without exploration a small model soon writes one world only.
         environments: Environments asked for in a cycle (B).
         replay_steps: Training steps that play the same environments (k).
         attempts: Rounds of designing in a cycle until `environments` have passed the gates.
@@ -93,8 +95,8 @@ class DesignConfig:
 
     method: str = "structured"
     skills: tuple[str, ...] = ()
-    skills: tuple[str, ...] = ()
     refuse_remembered: bool = False
+    explore: float = 0.0
     environments: int = 16
     replay_steps: int = 4
     attempts: int = 2
@@ -308,6 +310,8 @@ def validate(config: Config) -> None:
     _one_of("update.agent_advantage", config.update.agent_advantage, AGENT_ADVANTAGES)
     if config.generation.temperature <= 0:
         raise ConfigError("generation.temperature must be above 0: training needs exploration")
+    if not 0 <= config.design.explore <= 1:
+        raise ConfigError(f"design.explore is {config.design.explore}; it must be in [0, 1]")
     if not 0 < config.update.gamma <= 1:
         raise ConfigError(f"update.gamma is {config.update.gamma}; it must be in (0, 1]")
     if config.model.hidden_size % config.model.heads:

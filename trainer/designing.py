@@ -129,6 +129,7 @@ class DesignRound:
                     prompt_ids=ids,
                     max_new_tokens=max(1, min(max_tokens, self._context_tokens - len(ids))),
                     temperature=self._temperature,
+                    explore=self._config.explore if r.json_schema else 0.0,
                     grammar=Grammar(json_schema=r.json_schema) if r.json_schema else None,
                 )
                 for ids, r in zip(prompts_ids, requests, strict=True)

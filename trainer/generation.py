@@ -28,6 +28,7 @@ class GenerationRequest:
         temperature: 0 takes the likeliest token.
         grammar: What the completion may look like; None for anything.
         key: Names the row across calls, where its context grows; None for a single call.
+        explore: Share of the choices that are drawn evenly from what the grammar allows.
     """
 
     prompt_ids: Sequence[int]
@@ -35,6 +36,7 @@ class GenerationRequest:
     temperature: float = 1.0
     grammar: Grammar | None = None
     key: str | None = None
+    explore: float = 0.0
 
 
 @dataclass
@@ -44,7 +46,8 @@ class Completion:
     Attributes:
         token_ids: As sampled, the end token included if there was one.
         logprobs: Of each token among those that its grammar allowed, at the request's
-            temperature: the numbers that the update compares its own with.
+            temperature and with its exploration: the numbers that the update compares its
+            own with.
         allowed: By token, what its grammar allowed; None for anything.
         ended: Whether the model closed it with the end token.
     """
@@ -172,9 +175,12 @@ class TransformersGenerator:
         completions = [Completion() for _ in requests]
         active = [True] * len(requests)
         temperatures = torch.tensor([r.temperature for r in requests])
+        explore = torch.tensor([r.explore for r in requests])
         while any(active):
             logits = self._forward(cached, pending)
-            tokens, logprobs, allowed = self._sample(logits, temperatures, constraint, active)
+            tokens, logprobs, allowed = self._sample(
+                logits, temperatures, explore, constraint, active
+            )
             for row, completion in enumerate(completions):
                 pending[row] = []
                 if not active[row]:
@@ -259,6 +265,7 @@ class TransformersGenerator:
         self,
         logits: torch.Tensor,
         temperatures: torch.Tensor,
+        explore: torch.Tensor,
         constraint: BatchConstraint,
         active: list[bool],
     ) -> tuple[list[int], list[float], list[AllowedTokens]]:
@@ -267,6 +274,11 @@ class TransformersGenerator:
         scaled = logits / torch.where(greedy, 1.0, temperatures)[:, None]
         allowed = constraint.apply(scaled, active)
         logprobs = torch.log_softmax(scaled, dim=-1)
+        if explore.any():
+            even = scaled.isfinite().float()
+            even /= even.sum(dim=-1, keepdim=True)
+            share = explore[:, None]
+            logprobs = ((1 - share) * logprobs.exp() + share * even).log()
         likeliest = scaled.argmax(dim=-1)
         sampled = torch.multinomial(logprobs.exp(), 1, generator=self._rng)[:, 0]
         tokens = torch.where(greedy, likeliest, sampled)

@@ -13,20 +13,19 @@ import signal
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from sandbox_api.v1 import sandbox_pb2 as pb
 
+from sandbox_server.failures import Failure, Lost, ProcessEnd, blame
 from sandbox_server.poller import Poller
 from sandbox_server.worker import frames
 
 _FRAGMENT = frames.MAX_FRAGMENT_BYTES + 1
 # How long a process may outlive its own end of the socket.
 _EOF_GRACE_S = 0.2
-# The kernel checks CPU time at its ticks.
-_CPU_SLACK_S = 0.5
 _LOADING = (frames.COMPILE, frames.LOAD)
-_PHASE_OF_OP = {
+_PHASE_OF_OP: dict[int, pb.Phase] = {
     frames.COMPILE: pb.PHASE_COMPILE,
     frames.LOAD: pb.PHASE_LOAD,
     frames.RESET: pb.PHASE_RESET,
@@ -35,42 +34,31 @@ _PHASE_OF_OP = {
     frames.SOLUTION: pb.PHASE_SOLUTION,
 }
 
-
-class Failure(NamedTuple):
-    """How a program's process failed a request."""
-
-    outcome: int
-    diagnostic: pb.Diagnostic
-
-
-class Lost(NamedTuple):
-    """The process is gone through no fault of its program."""
-
-    why: str
-
-
 Answer = frames.Reply | Failure | Lost
-
-
-class ProcessEnd(NamedTuple):
-    """What the parent of a process learned at its end.
-
-    Attributes:
-        status: As of wait(2); None when nobody could wait for it.
-        cpu_s: User and system time it used.
-        out_of_memory: Whether the kernel has killed for want of memory in its jail since
-            the last process ended.
-    """
-
-    status: int | None
-    cpu_s: float
-    out_of_memory: bool = False
 
 
 class Owner(Protocol):
     """What a channel needs from the jail that holds its process."""
 
     def kill(self, channel: Channel) -> None: ...
+
+
+class Family:
+    """An episode process and its copies: they share a user id and a scratch folder.
+
+    Attributes:
+        user: Their user id, as their jail sees it; 0 when they have none of their own.
+        members: How many of them there are.
+        sweep: Whether they may have left processes behind, to be killed before the id is
+            given on.
+    """
+
+    __slots__ = ("members", "sweep", "user")
+
+    def __init__(self, user: int, *, sweep: bool) -> None:
+        self.user = user
+        self.members = 1
+        self.sweep = sweep
 
 
 class _Pending(NamedTuple):
@@ -86,7 +74,8 @@ class Channel:
     Attributes:
         key: The jail's number for the process.
         inner_pid: Its pid as its jail sees it; 0 until it is known.
-        user: User id that the process holds, as its jail sees it; 0 when it has none.
+        family: What it shares with its copies, and with whom it is one.
+        pidfd: Of a copy, which the supervisor kills itself; -1 for what the zygote forked.
         locked_down: Whether the process has said that its protections are in force.
         on_greeting: Called once when it has, or has said why not.
         ended: Whether the process is known to be gone.
@@ -94,8 +83,10 @@ class Channel:
 
     __slots__ = (
         "_cause",
+        "_cpu_limit_s",
         "_inbox",
         "_inbox_bytes",
+        "_kill_timeout_s",
         "_max_info_bytes",
         "_max_message_bytes",
         "_max_observation_bytes",
@@ -109,17 +100,14 @@ class Channel:
         "_socket",
         "_time",
         "closing",
-        "cpu_limit_s",
         "ended",
         "family",
         "inner_pid",
         "key",
-        "kill_timeout_s",
         "lockdown_error",
         "locked_down",
         "on_greeting",
         "pidfd",
-        "user",
     )
 
     def __init__(
@@ -130,6 +118,8 @@ class Channel:
         sock: socket.socket,
         limits: pb.Limits,
         *,
+        key: int,
+        family: Family,
         kill_timeout_s: float,
         on_end: Callable[[Channel], None],
     ) -> None:
@@ -153,12 +143,11 @@ class Channel:
         self._next_id = 0
         self._next_check = math.inf
         self._cause: Failure | Lost | None = None
-        self.cpu_limit_s = limits.cpu_time_s
-        self.kill_timeout_s = kill_timeout_s
-        self.key = 0
+        self._cpu_limit_s = limits.cpu_time_s
+        self._kill_timeout_s = kill_timeout_s
+        self.key = key
+        self.family = family
         self.inner_pid = 0
-        self.user = 0
-        self.family: Any = None
         self.pidfd = -1
         self.locked_down = False
         self.lockdown_error = ""
@@ -327,9 +316,7 @@ class Channel:
             self._fail(
                 pb.OUTCOME_TIME_LIMIT,
                 message="the wall time of this call ran out",
-                limit="load_timeout_s"
-                if self._op() in (frames.COMPILE, frames.LOAD)
-                else "step_timeout_s",
+                limit="load_timeout_s" if self._op() in _LOADING else "step_timeout_s",
             )
 
     def _note_eof(self) -> None:
@@ -349,7 +336,7 @@ class Channel:
         if self._cause is None and self._pending:
             # It may have answered and then died.
             self._drain()
-        cause = self._cause or self._classify(end)
+        cause = self._cause or blame(end, self._phase(), self._cpu_limit_s)
         self._poller.remove(self._socket.fileno())
         self._socket.close()
         if self.pidfd >= 0:
@@ -382,15 +369,16 @@ class Channel:
     def _op(self) -> int:
         return self._pending[0].op if self._pending else frames.STEP
 
+    def _phase(self) -> pb.Phase:
+        return _PHASE_OF_OP.get(self._op(), pb.PHASE_UNSPECIFIED)
+
     def _violate(self, what: str) -> None:
         self._fail(pb.OUTCOME_PROTOCOL_VIOLATION, message=f"the process {what}")
 
-    def _fail(self, outcome: int, *, message: str, limit: str = "") -> None:
+    def _fail(self, outcome: pb.Outcome, *, message: str, limit: str = "") -> None:
         """Decide the outcome and kill; requests are answered when the process is gone."""
-        self._cause = Failure(
-            outcome,
-            pb.Diagnostic(phase=_PHASE_OF_OP.get(self._op(), 0), message=message, limit=limit),
-        )
+        diagnostic = pb.Diagnostic(phase=self._phase(), message=message, limit=limit)
+        self._cause = Failure(outcome, diagnostic)
         self._kill()
 
     def _kill(self) -> None:
@@ -406,51 +394,12 @@ class Channel:
                 return
         else:
             self._owner.kill(self)
-        self._poller.call_at(self._time() + self.kill_timeout_s, self._on_kill_timeout, None)
+        self._poller.call_at(self._time() + self._kill_timeout_s, self._on_kill_timeout, None)
 
     def _on_kill_timeout(self, _: object) -> None:
         """A process that outlives SIGKILL is stuck in the kernel; nobody waits for it."""
         if not self.ended:
             self.on_exit(ProcessEnd(None, 0.0))
-
-    def _classify(self, end: ProcessEnd) -> Failure | Lost:
-        phase = _PHASE_OF_OP.get(self._op(), 0)
-        if end.status is None:
-            return Failure(
-                pb.OUTCOME_EXITED,
-                pb.Diagnostic(phase=phase, message="the process ended; how is not known"),
-            )
-        if os.WIFSIGNALED(end.status):
-            number = os.WTERMSIG(end.status)
-            if number == signal.SIGKILL:
-                return self._classify_kill(end)
-            name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
-            return Failure(
-                pb.OUTCOME_SIGNALED,
-                pb.Diagnostic(phase=phase, message=f"the process died of {name}", signal=number),
-            )
-        status = os.WEXITSTATUS(end.status)
-        return Failure(
-            pb.OUTCOME_EXITED,
-            pb.Diagnostic(
-                phase=phase,
-                message=f"the process ended itself with status {status}",
-                exit_status=status,
-            ),
-        )
-
-    def _classify_kill(self, end: ProcessEnd) -> Failure | Lost:
-        """A SIGKILL that the server did not send; a process cannot send it to itself."""
-        phase = _PHASE_OF_OP.get(self._op(), 0)
-        if end.cpu_s >= self.cpu_limit_s - _CPU_SLACK_S:
-            message, limit = f"the episode used {end.cpu_s:.1f} s of CPU time", "cpu_time_s"
-            outcome = pb.OUTCOME_TIME_LIMIT
-        elif end.out_of_memory:
-            message, limit = "the jail's memory ran out, and this episode held much", ""
-            outcome = pb.OUTCOME_MEMORY_LIMIT
-        else:
-            return Lost("somebody on the host killed the episode's process")
-        return Failure(outcome, pb.Diagnostic(phase=phase, message=message, limit=limit))
 
     def lose(self, why: str) -> None:
         """The jail is gone, and the process with it."""

@@ -13,17 +13,17 @@ import os
 import select
 import signal
 import socket
-import struct
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from sandbox_api.v1 import sandbox_pb2 as pb
 
+from sandbox_server import host_process
 from sandbox_server.backends import Backend, BackendError
-from sandbox_server.channel import Answer, Channel, Lost, ProcessEnd
+from sandbox_server.channel import Answer, Channel, Family
 from sandbox_server.config import ServerConfig
+from sandbox_server.failures import Lost, ProcessEnd
 from sandbox_server.poller import Poller
 from sandbox_server.runtime import Runtime
 from sandbox_server.worker import frames
@@ -31,8 +31,6 @@ from sandbox_server.worker import frames
 _log = logging.getLogger(__name__)
 
 _READY_TIMEOUT_S = 60.0
-_CREDENTIALS = struct.Struct("iII")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class JailDeadError(Exception):
@@ -41,58 +39,6 @@ class JailDeadError(Exception):
 
 class JailFullError(Exception):
     """There is no room for another process; nothing was started."""
-
-
-class Family:
-    """An episode process and its copies: they share a user id and a scratch folder."""
-
-    __slots__ = ("members", "sweep", "user")
-
-    def __init__(self, user: int, *, sweep: bool) -> None:
-        self.user = user
-        self.members = 0
-        self.sweep = sweep
-
-
-def memory_events_file(pid: int) -> Path | None:
-    """The file that counts out-of-memory kills in a process's cgroup, of either version."""
-    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "memory":
-            return Path(f"/sys/fs/cgroup/memory{path}/memory.oom_control")
-        unified = Path(f"/sys/fs/cgroup{path}/memory.events")
-        if not controllers and unified.exists():
-            return unified
-    return None
-
-
-def open_process(pid: int, user: int) -> int | None:
-    """A pidfd of a running process of a user; None where that process is gone.
-
-    The pid may be another process's by now: one is taken only if it has that user and still
-    runs after the look at it, so that the look was at the process behind the pidfd.
-    """
-    try:
-        pidfd = os.pidfd_open(pid)
-    except OSError:
-        return None
-    with contextlib.suppress(OSError):
-        owner = os.stat(f"/proc/{pid}").st_uid
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        if owner == user and not poll.poll(0):
-            return pidfd
-    os.close(pidfd)
-    return None
-
-
-def inner_pid(pid: int) -> int:
-    """The pid that the innermost namespace of a host process has for it; 0 if it is gone."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("NSpid:"):
-                return int(line.split()[-1])
-    return 0
 
 
 @functools.lru_cache(maxsize=1024)
@@ -133,8 +79,7 @@ class Jail:
         self._spawning: set[int] = set()
         self._outbox: deque[tuple[bytes, socket.socket | None]] = deque()
         self._address_space_bytes = 0
-        self._memory_events: Path | None = None
-        self._oom_kills = 0
+        self._memory_kills: host_process.MemoryKills | None = None
         self._closed = False
         self._ready: asyncio.Future[None] = loop.create_future()
         self._process = backend.start(runtime, hash_seed)
@@ -186,12 +131,9 @@ class Jail:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError as error:
             raise JailFullError(f"no descriptors for an episode: {error.strerror}") from None
-        channel = self._channel(ours, limits, on_end)
-        channel.key = next(self._keys)
         user = self._free_users.popleft() if self._maps_users else 0
-        channel.family = Family(user, sweep=self._maps_users and limits.max_processes > 1)
-        channel.family.members = 1
-        channel.user = user
+        family = Family(user, sweep=self._maps_users and limits.max_processes > 1)
+        channel = self._channel(ours, family, limits, on_end)
         self._channels[channel.key] = channel
         greeted: asyncio.Future[None] = self._loop.create_future()
         channel.on_greeting = lambda: None if greeted.done() else greeted.set_result(None)
@@ -210,7 +152,11 @@ class Jail:
         return channel
 
     def _channel(
-        self, sock: socket.socket, limits: pb.Limits, on_end: Callable[[Channel], None]
+        self,
+        sock: socket.socket,
+        family: Family,
+        limits: pb.Limits,
+        on_end: Callable[[Channel], None],
     ) -> Channel:
         def ended(channel: Channel) -> None:
             self._forget(channel)
@@ -222,6 +168,8 @@ class Jail:
             self,
             sock,
             limits,
+            key=next(self._keys),
+            family=family,
             kill_timeout_s=self._config.kill_timeout_s,
             on_end=ended,
         )
@@ -239,7 +187,7 @@ class Jail:
             request = {
                 "op": "spawn",
                 "id": channel.key,
-                "user": channel.user,
+                "user": channel.family.user,
                 "limits": _limits_for_worker(limits.SerializeToString()),
                 "address_space_bytes": self._address_space_bytes,
             }
@@ -256,7 +204,13 @@ class Jail:
 
         Returns:
             The copy's channel, or the original's answer where it failed.
+
+        Raises:
+            JailFullError: If there is no descriptor left for it.
         """
+        if original.ended:
+            # Its user id is another's by now, and so would be the one that a copy gives back.
+            return Lost("its process is gone")
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError as error:
@@ -299,10 +253,10 @@ class Jail:
             return said
         ours.setblocking(False)
         hello = await self._hello(ours, timeout_s)
-        pidfd = open_process(*hello) if hello else None
+        pidfd = host_process.open_process(*hello) if hello else None
         if hello is None or pidfd is None:
             return said._replace(outcome=frames.PROGRAM_ERROR)
-        pid = inner_pid(hello[0])
+        pid = host_process.inner_pid(hello[0])
         relatives = [*self._channels.values(), *self._copies.values()]
         if pid in {c.inner_pid for c in relatives if c.family is original.family}:
             # It answered for its copy itself: ending the one would be ending the other.
@@ -312,12 +266,10 @@ class Jail:
             os.close(pidfd)
             return Lost("the jail is gone")
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
-        channel = self._channel(ours, limits, on_end)
-        channel.key = next(self._keys)
+        channel = self._channel(ours, original.family, limits, on_end)
         channel.pidfd = pidfd
         channel.inner_pid = pid
         channel.locked_down = True
-        channel.family = original.family
         self._copies[channel.key] = channel
         self._poller.add(pidfd, lambda _: channel.on_exit(ProcessEnd(None, 0.0)))
         return channel
@@ -330,17 +282,14 @@ class Jail:
         )
         try:
             await asyncio.wait_for(readable, timeout_s)
-            space = socket.CMSG_SPACE(_CREDENTIALS.size)
-            _, ancillary, _, _ = sock.recvmsg(frames.MAX_FRAGMENT_BYTES, space)
+            _, ancillary, _, _ = sock.recvmsg(
+                frames.MAX_FRAGMENT_BYTES, host_process.CREDENTIALS_SPACE
+            )
         except (TimeoutError, OSError):
             return None
         finally:
             self._poller.remove(sock.fileno())
-        for level, kind, data in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
-                pid, user, _ = _CREDENTIALS.unpack(data)
-                return pid, user
-        return None
+        return host_process.sender(ancillary)
 
     def kill(self, channel: Channel) -> None:
         """Kill the process of a channel; its end is reported through `on_exit`."""
@@ -401,7 +350,7 @@ class Jail:
         while not self.dead:
             try:
                 data, ancillary, _, _ = self._control.recvmsg(
-                    65536, socket.CMSG_SPACE(_CREDENTIALS.size)
+                    65536, host_process.CREDENTIALS_SPACE
                 )
             except BlockingIOError:
                 return
@@ -419,7 +368,8 @@ class Jail:
             if channel is not None:
                 status = message["status"]
                 killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-                oom = killed and self._ran_out_of_memory()
+                kills = self._memory_kills
+                oom = killed and kills is not None and kills.grown()
                 channel.on_exit(ProcessEnd(status, message["cpu_s"], oom))
         elif event == "spawned":
             self._spawning.discard(message["id"])
@@ -437,26 +387,13 @@ class Jail:
         elif event == "swept":
             self._free_users.append(message["user"])
         elif event == "ready":
-            for _, _, data in ancillary:
-                pid = _CREDENTIALS.unpack(data[: _CREDENTIALS.size])[0]
-                pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
-                self._memory_events = memory_events_file(pid)
-                self._address_space_bytes = pages * _PAGE_BYTES
+            zygote = host_process.sender(ancillary)
+            if zygote is not None:
+                self._address_space_bytes = host_process.address_space_bytes(zygote[0])
+                self._memory_kills = host_process.MemoryKills(zygote[0])
             self._process.started()
             if not self._ready.done():
                 self._ready.set_result(None)
-
-    def _ran_out_of_memory(self) -> bool:
-        """Whether the kernel's count of kills in the jail's cgroup has grown."""
-        if self._memory_events is None:
-            return False
-        try:
-            words = self._memory_events.read_text().split()
-        except OSError:
-            return False
-        kills = int(words[words.index("oom_kill") + 1]) if "oom_kill" in words else 0
-        grown, self._oom_kills = kills > self._oom_kills, kills
-        return grown
 
     def _die(self, why: str) -> None:
         if self.dead:

@@ -8,108 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from sandbox_api.errors import EpisodeLostError
 from sandbox_api.v1 import sandbox_pb2 as pb
 
-from sandbox_server.channel import Answer, Channel, Failure, Lost
-from sandbox_server.episode import ProgramRecord
+from sandbox_server import answers
+from sandbox_server.channel import Answer, Channel
+from sandbox_server.episode import Episode, ProgramRecord
+from sandbox_server.failures import Failure, Lost, ProgramFailedError
 from sandbox_server.worker import frames
-
-# Texts of a diagnostic that are the program's to say. How its process ended is not.
-_DIAGNOSTIC_BYTES = {"message": 4_000, "exception": 500, "limit": 100, "output_tail": 2_000}
-# What reading JSON of a hostile process raises, here and where its values are used: nesting
-# without end, infinite numbers, other types than the expected ones.
-MALFORMED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-# The number only: a pattern for the rest of the line would try every space in it as its
-# end, which takes minutes on a line that a program made for that.
-_STEP_NUMBER = re.compile(r"(?:step\s*)?\d+\s*[.):]", re.IGNORECASE)
-
-
-class ProgramFailedError(Exception):
-    """The program failed a call; holds the outcome to report."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.diagnostic.message)
-        self.failure = failure
-
-
-def failure_of(reply: frames.Reply) -> Failure:
-    """Read the diagnostic of a reply that is not COMPLETED. Its text is the program's."""
-    diagnostic = pb.Diagnostic()
-    try:
-        told = json.loads(reply.extra)
-        if told.get("phase", 0) in pb.Phase.values():
-            diagnostic.phase = told.get("phase", 0)
-        diagnostic.line = max(0, told.get("line", 0))
-        for name, most in _DIAGNOSTIC_BYTES.items():
-            setattr(diagnostic, name, cut(told.get(name, ""), most))
-    except MALFORMED:
-        return malformed("a diagnostic that is not one")
-    return Failure(reply.outcome, diagnostic)
-
-
-def malformed(what: str) -> Failure:
-    return Failure(
-        pb.OUTCOME_PROTOCOL_VIOLATION, pb.Diagnostic(message=f"the process sent {what}")
-    )
-
-
-def encodable(text: str) -> str:
-    """The text with what UTF-8 does not have, lone surrogates, replaced."""
-    return text.encode("utf-8", "replace").decode()
-
-
-def cut(text: str, most_bytes: int) -> str:
-    """The first bytes of a text that a process sent, as far as they are whole characters."""
-    return text.encode("utf-8", "replace")[:most_bytes].decode("utf-8", "ignore")
-
-
-def tools_json(tools: Any) -> bytes:
-    """Tool schemas that a process sent, as JSON that clients can read.
-
-    Raises:
-        Any of MALFORMED: If they are no list, or hold what JSON does not have.
-    """
-    if not isinstance(tools, list):
-        raise TypeError("tools are no list")
-    return json.dumps(tools, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
-
-
-def checked_tools(extra: bytes) -> bytes:
-    """The tool schemas in a reset's reply; empty when there are none.
-
-    Raises:
-        ProgramFailedError: If they are not what tools_json makes.
-    """
-    if not extra:
-        return b""
-    try:
-        return tools_json(json.loads(extra))
-    except MALFORMED:
-        raise ProgramFailedError(malformed("tools that are no JSON array")) from None
-
-
-def info_failure(info: bytes) -> Failure | None:
-    """Check an info that goes to clients undecoded: a JSON object without NaN."""
-
-    def refuse(constant: str) -> None:
-        raise ValueError(constant)
-
-    try:
-        # Decoded here: json.loads would take UTF-16 and lone surrogates as well.
-        told = json.loads(info.decode(), parse_constant=refuse)
-        if isinstance(told, dict):
-            if b"\\u" in info:
-                # An escape may stand for a lone surrogate, which clients could not write.
-                json.dumps(told, ensure_ascii=False).encode()
-            return None
-    except MALFORMED:
-        pass
-    return malformed("an info that is no JSON object")
 
 
 async def call(channel: Channel, op: int, body: bytes, timeout_s: float) -> frames.Reply:
@@ -133,9 +42,9 @@ async def call(channel: Channel, op: int, body: bytes, timeout_s: float) -> fram
         raise ProgramFailedError(answer)
     failure = None
     if answer.outcome != pb.OUTCOME_COMPLETED:
-        failure = failure_of(answer)
+        failure = answers.failure_of(answer)
     elif answer.info:
-        failure = info_failure(answer.info)
+        failure = answers.info_failure(answer.info)
     if failure is not None:
         raise ProgramFailedError(failure)
     return answer
@@ -168,33 +77,10 @@ async def reset(
     return await call(channel, frames.RESET, json.dumps(body).encode(), timeout_s)
 
 
-def oracle_plans(solution: Any) -> list[list[str]]:
-    """Ways to play what a program's solution() returned, the likeliest first.
-
-    A list is the actions. A text is one final answer, or numbered steps. Public games
-    expect their actions in a box, and their solutions often leave it out.
-
-    Source: shapes of solution() seen in public generated environments.
-    """
-    if isinstance(solution, list):
-        plans = [[encodable(str(action)) for action in solution]]
-    else:
-        text = encodable(str(solution))
-        numbered = [said for line in text.splitlines() if (said := _numbered_step(line))]
-        plans = [numbered, [text]] if len(numbered) > 1 else [[text]]
-    boxed = [[_boxed(action) for action in plan] for plan in plans]
-    return plans + [plan for plan in boxed if plan not in plans]
-
-
-def _numbered_step(line: str) -> str:
-    """What a line like "Step 2: go left" says to do, or nothing."""
-    line = line.strip()
-    number = _STEP_NUMBER.match(line)
-    return line[number.end() :].strip() if number else ""
-
-
-def _boxed(action: str) -> str:
-    return action if "\\boxed" in action else f"\\boxed{{{action}}}"
+async def start_over(channel: Channel, episode: Episode, timeout_s: float) -> frames.Reply:
+    """Load an episode's program into a fresh process, and reset it as the episode was."""
+    await load(channel, episode.program, describe=False)
+    return await reset(channel, episode.seed, episode.options, episode.max_turns, timeout_s)
 
 
 async def play(

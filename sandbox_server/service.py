@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import logging
-import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 import grpc
@@ -16,7 +14,6 @@ from grpc_reflection.v1alpha import reflection
 from sandbox_api.errors import (
     REASON_METADATA_KEY,
     RETRY_DELAY_METADATA_KEY,
-    InternalError,
     InvalidRequestError,
     SandboxError,
 )
@@ -24,8 +21,7 @@ from sandbox_api.v1 import sandbox_pb2 as pb
 from sandbox_api.v1 import sandbox_pb2_grpc
 
 from sandbox_server.engine import Engine
-
-_log = logging.getLogger(__name__)
+from sandbox_server.failures import internal_error
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["SandboxService"].full_name
 
@@ -98,9 +94,7 @@ def _details(error: SandboxError) -> tuple[tuple[str, str], ...]:
 
 async def _abort(context: grpc.aio.ServicerContext, error: Exception) -> None:
     if not isinstance(error, SandboxError):
-        request_id = secrets.token_hex(8)
-        _log.error("call failed; request id %s", request_id, exc_info=error)
-        error = InternalError(f"the server failed; its log has request id {request_id}")
+        error = internal_error("a call", error)
     await context.abort(error.status, str(error), _details(error))
 
 
@@ -203,7 +197,7 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
 
 async def _gather(
     work: Callable[[int, Any], Awaitable[Any]], items: Iterable[Any]
-) -> AsyncIterator[list[Any]]:
+) -> AsyncGenerator[list[Any]]:
     """Run `work(index, item)` for all items side by side, and yield results in chunks.
 
     A client that goes away cancels what is still to do.

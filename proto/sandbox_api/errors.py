@@ -34,7 +34,7 @@ class SandboxError(Exception):
         retry_delay_s: Seconds to wait before trying again; 0 where waiting does not help.
     """
 
-    reason: int = pb.ERROR_REASON_UNSPECIFIED
+    reason: pb.ErrorReason = pb.ERROR_REASON_UNSPECIFIED
     status = grpc.StatusCode.UNKNOWN
 
     def __init__(self, message: str, retry_delay_s: float = 0.0) -> None:
@@ -139,9 +139,7 @@ def error_from_item(error: pb.ItemError) -> SandboxError:
 
 def item_from_error(error: SandboxError) -> pb.ItemError:
     """Build the wire form of one item's error."""
-    return pb.ItemError(
-        reason=error.reason, message=str(error), retry_delay_s=error.retry_delay_s
-    )
+    return pb.ItemError(reason=error.reason, message=str(error), retry_delay_s=error.retry_delay_s)
 
 
 def error_from_rpc(error: grpc.RpcError) -> SandboxError:

@@ -76,7 +76,7 @@ class EpisodeServer:
         self._max_info_bytes = limits["max_info_bytes"]
         self._phase = _COMPILE
         self._output = _Output(limits["max_output_bytes"])
-        sys.stdout = sys.stderr = self._output  # type: ignore[assignment]
+        sys.stdout = sys.stderr = self._output
         # Address space alone: its pages are never touched, so it costs no memory.
         self._ballast: mmap.mmap | None = mmap.mmap(-1, _BALLAST_BYTES)
         self._factory: Any = None
@@ -219,7 +219,7 @@ class EpisodeServer:
         with socket.socket(
             socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=os.dup(self._fd)
         ) as channel:
-            _, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
+            descriptors = socket.recv_fds(channel, 1, 1)[1]
         done = frames.pack_reply(frames.FORK, request_id, frames.COMPLETED)
         refused = frames.pack_reply(frames.FORK, request_id, frames.PROGRAM_ERROR)
         # The standard library seeds its global generator anew in every forked child.

@@ -86,7 +86,8 @@ def find_entry(module: types.ModuleType, entry: str) -> Callable[..., Any]:
 def _accepts(function: Callable[..., Any]) -> tuple[set[str], bool]:
     """Parameter names a call may give by keyword, and whether any name goes."""
     if isinstance(function, type):
-        function = function.__init__
+        # Of a class, whose own it is.
+        function = function.__init__  # type: ignore[misc]
         if function is object.__init__:
             return set(), False
     code = getattr(getattr(function, "__func__", function), "__code__", None)

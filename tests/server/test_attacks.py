@@ -23,8 +23,9 @@ from sandbox_api.v1 import sandbox_pb2_grpc
 
 from sandbox_server import LocalServer, runtime
 from sandbox_server.config import ServerConfig
-from sandbox_server.engine import PLAY_HASH_SEED, Engine
-from sandbox_server.jail import open_process
+from sandbox_server.engine import Engine
+from sandbox_server.host_process import open_process
+from sandbox_server.jail_pool import PLAY_HASH_SEED
 from sandbox_server.service import _messages
 from sandbox_server.worker import seccomp
 from tests.server.conftest import COUNTER, Sandbox
@@ -500,7 +501,7 @@ async def test_a_family_that_dies_while_it_is_copied_gives_its_user_back_once() 
     config = ServerConfig(backend="nsjail")
     engine = Engine(config, {"stdlib": runtime.ensure("stdlib")})
     await engine.start()
-    jail = engine._jails["stdlib", PLAY_HASH_SEED]
+    jail = engine.jails._jails["stdlib", PLAY_HASH_SEED]
     users = sorted(jail._process.users)
     try:
         program = await engine.register(
@@ -624,11 +625,11 @@ async def test_records_are_bounded_by_what_they_take() -> None:
         for episode in episodes:
             for index in range(6):
                 assert (await step(episode, index)).outcome == pb.OUTCOME_COMPLETED
-        engine._bound_records()
+        engine.episodes.bound_records()
         full = await step(episodes[0], 6)
         assert full.error.reason == pb.ERROR_REASON_CAPACITY
         engine.close_episodes(episodes[:2])
-        engine._bound_records()
+        engine.episodes.bound_records()
         assert (await step(episodes[2], 6)).outcome == pb.OUTCOME_COMPLETED
     finally:
         await engine.close()
@@ -640,7 +641,7 @@ async def test_many_steps_with_long_timeouts_are_few_timers() -> None:
     try:
         program = await engine.register(pb.RegisterProgramRequest(source=COUNTER))
         episode = await engine.reset(0, pb.ResetItem(program_id=program.program_id))
-        before = len(engine._poller._deadlines)
+        before = len(engine.jails._poller._deadlines)
         for index in range(200):
             answered: asyncio.Future[pb.StepResult] = asyncio.get_running_loop().create_future()
             item = pb.StepItem(
@@ -648,7 +649,7 @@ async def test_many_steps_with_long_timeouts_are_few_timers() -> None:
             )
             engine.step(0, item, answered.set_result)
             assert (await answered).outcome == pb.OUTCOME_COMPLETED
-        assert len(engine._poller._deadlines) <= before + 2
+        assert len(engine.jails._poller._deadlines) <= before + 2
     finally:
         await engine.close()
 

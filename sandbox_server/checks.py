@@ -1,0 +1,81 @@
+"""Checks of what a request asks for, before anything is started for it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sandbox_api.errors import InvalidRequestError
+
+from sandbox_server.episode import ProgramRecord
+
+_MAX_TIMEOUT_S = 3_600
+# Written out and read again by processes with less stack left than the one that read it.
+_MAX_OPTIONS_DEPTH = 64
+
+
+def check_action(program: ProgramRecord, action: str) -> None:
+    """Hold an action to its program's limit.
+
+    Raises:
+        InvalidRequestError: If it is too long.
+    """
+    limit = program.limits.max_action_bytes
+    # A character is at most 4 bytes: most actions need no encoding to be judged.
+    if len(action) * 4 > limit and len(action.encode()) > limit:
+        raise InvalidRequestError(
+            f"the action is {len(action.encode())} bytes; max_action_bytes is {limit}"
+        )
+
+
+def timeout_of(asked_s: float, program: ProgramRecord) -> float:
+    """Wall seconds of one call: those asked for, else the program's.
+
+    Raises:
+        InvalidRequestError: If they are no time to wait.
+    """
+    if not 0 <= asked_s <= _MAX_TIMEOUT_S:
+        raise InvalidRequestError(
+            f"timeout_s is {asked_s:g}; it must be from 0 to {_MAX_TIMEOUT_S}"
+        )
+    return asked_s or program.limits.step_timeout_s
+
+
+def parse_options(options_json: bytes, max_bytes: int) -> dict[str, Any]:
+    """Read the options of a reset.
+
+    Raises:
+        InvalidRequestError: If they are no JSON object, too long, or nested too deep.
+    """
+    if not options_json:
+        return {}
+    if len(options_json) > max_bytes:
+        raise InvalidRequestError(
+            f"options_json is {len(options_json)} bytes; this server takes {max_bytes}"
+        )
+    try:
+        options = json.loads(options_json)
+    except (ValueError, RecursionError):
+        options = None
+    if not isinstance(options, dict):
+        raise InvalidRequestError("options_json is no JSON object")
+    if _is_deeper_than(options, _MAX_OPTIONS_DEPTH):
+        raise InvalidRequestError(
+            f"options_json is nested deeper than {_MAX_OPTIONS_DEPTH} levels"
+        )
+    return options
+
+
+def _is_deeper_than(value: Any, levels: int) -> bool:
+    level = [value]
+    for _ in range(levels):
+        inner: list[Any] = []
+        for container in level:
+            if isinstance(container, dict):
+                inner += container.values()
+            elif isinstance(container, list):
+                inner += container
+        if not inner:
+            return False
+        level = inner
+    return True

@@ -1,0 +1,113 @@
+"""The table of episodes: which there are, when they end by themselves, what their records take."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import time
+from collections.abc import Iterable
+
+from sandbox_api.errors import EpisodeNotFoundError
+
+from sandbox_server.config import ServerConfig
+from sandbox_server.episode import Episode
+
+_SWEEP_INTERVAL_S = 1.0
+
+
+class Episodes:
+    """All episodes that this server remembers, by id, the oldest first.
+
+    Attributes:
+        ended_total: Episodes ended, by cause.
+        records_full: The transcripts of live episodes alone are over the bound on records.
+    """
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.ended_total: collections.Counter[str] = collections.Counter()
+        self.records_full = False
+        self._config = config
+        self._episodes: dict[str, Episode] = {}
+
+    def add(self, episode: Episode) -> None:
+        self._episodes[episode.episode_id] = episode
+
+    def find(self, episode_id: str) -> Episode:
+        """Look an episode up.
+
+        Raises:
+            EpisodeNotFoundError: If it is not there.
+        """
+        episode = self._episodes.get(episode_id)
+        if episode is None:
+            raise EpisodeNotFoundError(
+                "no such episode: it was closed, ended long ago, or never was; reset again"
+            )
+        return episode
+
+    def end(self, episode: Episode, why: str) -> None:
+        """No further step is possible; the process goes, the record stays."""
+        if episode.channel is not None:
+            self.ended_total[why] += 1
+            channel, episode.channel = episode.channel, None
+            episode.ended = why
+            channel.close()
+
+    def close(self, episodes: Iterable[Episode]) -> None:
+        """End episodes and forget them."""
+        for episode in episodes:
+            self._drop(episode, "closed")
+
+    def close_ids(self, episode_ids: list[str]) -> int:
+        """As `close`; ids that are not there are no error.
+
+        Returns:
+            How many were there.
+        """
+        found = [self._episodes[i] for i in dict.fromkeys(episode_ids) if i in self._episodes]
+        self.close(found)
+        return len(found)
+
+    async def sweep_for_ever(self) -> None:
+        """End episodes that are idle or too old, and forget old records."""
+        while True:
+            await asyncio.sleep(_SWEEP_INTERVAL_S)
+            self._end_overdue()
+            self.bound_records()
+
+    def _end_overdue(self) -> None:
+        now = time.monotonic()
+        for episode in list(self._episodes.values()):
+            limits = episode.program.limits
+            busy = bool(episode.waiters) or episode.users > 0
+            if now - episode.started_at > limits.lifetime_s:
+                self._drop(episode, "lifetime")
+            elif not busy and now - episode.last_used_at > limits.idle_timeout_s:
+                self._drop(episode, "idle")
+
+    def bound_records(self) -> None:
+        """Forget ended episodes, the oldest first, until all records are within bounds."""
+        excess = len(self._episodes) - self._config.max_records
+        if excess > 0:
+            for episode in self._ended()[:excess]:
+                self._forget(episode)
+        excess_bytes = -self._config.max_record_bytes
+        for episode in self._episodes.values():
+            excess_bytes += episode.record_bytes
+        if excess_bytes > 0:
+            for episode in self._ended():
+                self._forget(episode)
+                excess_bytes -= episode.record_bytes
+                if excess_bytes <= 0:
+                    break
+        self.records_full = excess_bytes > 0
+
+    def _ended(self) -> list[Episode]:
+        return [episode for episode in self._episodes.values() if not episode.live]
+
+    def _drop(self, episode: Episode, why: str) -> None:
+        self.end(episode, why)
+        self._forget(episode)
+
+    def _forget(self, episode: Episode) -> None:
+        self._episodes.pop(episode.episode_id, None)

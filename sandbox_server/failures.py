@@ -1,0 +1,112 @@
+"""Who is to blame when a process ends or fails, and what clients are told of it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+from typing import NamedTuple
+
+from sandbox_api.errors import InternalError
+from sandbox_api.v1 import sandbox_pb2 as pb
+
+_log = logging.getLogger(__name__)
+
+# The kernel checks CPU time at its ticks.
+_CPU_SLACK_S = 0.5
+
+
+class Failure(NamedTuple):
+    """How a program's process failed a request."""
+
+    outcome: pb.Outcome
+    diagnostic: pb.Diagnostic
+
+
+class Lost(NamedTuple):
+    """The process is gone through no fault of its program."""
+
+    why: str
+
+
+class ProgramFailedError(Exception):
+    """The program failed a call; holds the outcome to report."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.diagnostic.message)
+        self.failure = failure
+
+
+class ProcessEnd(NamedTuple):
+    """What the parent of a process learned at its end.
+
+    Attributes:
+        status: As of wait(2); None when nobody could wait for it.
+        cpu_s: User and system time it used.
+        out_of_memory: Whether the kernel has killed for want of memory in its jail since
+            the last process ended.
+    """
+
+    status: int | None
+    cpu_s: float
+    out_of_memory: bool = False
+
+
+def blame(end: ProcessEnd, phase: pb.Phase, cpu_limit_s: float) -> Failure | Lost:
+    """Judge the end of a process that the server did not ask for.
+
+    Args:
+        end: How it ended.
+        phase: What it was doing.
+        cpu_limit_s: Its limit of CPU seconds.
+    """
+    if end.status is None:
+        return Failure(
+            pb.OUTCOME_EXITED,
+            pb.Diagnostic(phase=phase, message="the process ended; how is not known"),
+        )
+    if os.WIFSIGNALED(end.status):
+        number = os.WTERMSIG(end.status)
+        if number == signal.SIGKILL:
+            return _blame_for_kill(end, phase, cpu_limit_s)
+        name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
+        return Failure(
+            pb.OUTCOME_SIGNALED,
+            pb.Diagnostic(phase=phase, message=f"the process died of {name}", signal=number),
+        )
+    status = os.WEXITSTATUS(end.status)
+    return Failure(
+        pb.OUTCOME_EXITED,
+        pb.Diagnostic(
+            phase=phase,
+            message=f"the process ended itself with status {status}",
+            exit_status=status,
+        ),
+    )
+
+
+def _blame_for_kill(end: ProcessEnd, phase: pb.Phase, cpu_limit_s: float) -> Failure | Lost:
+    """A SIGKILL that the server did not send; a process cannot send it to itself."""
+    if end.cpu_s >= cpu_limit_s - _CPU_SLACK_S:
+        message = f"the episode used {end.cpu_s:.1f} s of CPU time"
+        return Failure(
+            pb.OUTCOME_TIME_LIMIT,
+            pb.Diagnostic(phase=phase, message=message, limit="cpu_time_s"),
+        )
+    if end.out_of_memory:
+        message = "the jail's memory ran out, and this episode held much"
+        return Failure(pb.OUTCOME_MEMORY_LIMIT, pb.Diagnostic(phase=phase, message=message))
+    return Lost("somebody on the host killed the episode's process")
+
+
+def outcome_name(outcome: pb.Outcome) -> str:
+    """The outcome's name without its prefix, as in `Load.ended_total`."""
+    return pb.Outcome.Name(outcome).removeprefix("OUTCOME_")
+
+
+def internal_error(what: str, error: Exception) -> InternalError:
+    """Log a fault of the server's own; the client gets an id to look it up by, and no more."""
+    request_id = secrets.token_hex(8)
+    _log.error("%s failed; request id %s", what, request_id, exc_info=error)
+    return InternalError(f"the server failed; its log has request id {request_id}")

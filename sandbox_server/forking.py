@@ -1,0 +1,101 @@
+"""Fork: copies of a running episode, process and record."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import time
+
+from sandbox_api.errors import (
+    CapacityError,
+    EpisodeEndedError,
+    EpisodeLostError,
+    InvalidRequestError,
+    StepOrderError,
+)
+from sandbox_api.v1 import sandbox_pb2 as pb
+
+from sandbox_server.channel import Channel
+from sandbox_server.config import ServerConfig
+from sandbox_server.episode import Episode
+from sandbox_server.episodes import Episodes
+from sandbox_server.failures import Failure, Lost
+from sandbox_server.jail_pool import JailPool
+
+
+class Forker:
+    """Copies running episodes."""
+
+    def __init__(self, config: ServerConfig, jails: JailPool, episodes: Episodes) -> None:
+        self._config = config
+        self._jails = jails
+        self._episodes = episodes
+
+    async def fork(self, request: pb.ForkRequest) -> list[str]:
+        """Copy a running episode; all copies are made, or none.
+
+        Returns:
+            The copies' ids.
+
+        Raises:
+            InvalidRequestError: If its program may not fork so often.
+            EpisodeNotFoundError, EpisodeEndedError, StepOrderError: As for a step.
+            EpisodeLostError: If the original's process ended meanwhile.
+            CapacityError: If there is no room for the copies, here or in its limits.
+            UnavailableError: If its jail is being restarted.
+        """
+        episode = self._episodes.find(request.episode_id)
+        limits = episode.program.limits
+        self._check_running(episode)
+        if not 1 <= request.copies <= limits.max_processes - 1:
+            raise InvalidRequestError(
+                f"copies is {request.copies}; this program was registered with "
+                f"limits.max_processes = {limits.max_processes}, which allows "
+                f"{limits.max_processes - 1}: register it with more"
+            )
+        copies: list[Episode] = []
+        try:
+            while len(copies) < request.copies:
+                copies.append(await self._copy(episode))
+        except BaseException:
+            # Cancelled, too: nobody will be told of these.
+            self._episodes.close(copies)
+            raise
+        return [copy.episode_id for copy in copies]
+
+    @staticmethod
+    def _check_running(episode: Episode) -> Channel:
+        if episode.channel is None:
+            raise EpisodeEndedError(f"the episode has ended ({episode.ended}); reset again")
+        if episode.waiters:
+            raise StepOrderError("a step of this episode is in work; wait for its result")
+        return episode.channel
+
+    async def _copy(self, episode: Episode) -> Episode:
+        """Copy a process once, and its record as it was when the copy was asked for."""
+        original = self._check_running(episode)
+        now = time.monotonic()
+        copy = dataclasses.replace(
+            episode,
+            episode_id=secrets.token_urlsafe(16),
+            started_at=now,
+            last_used_at=now,
+            channel=None,
+            users=0,
+            actions=list(episode.actions),
+            steps=list(episode.steps),
+            waiters=[],
+        )
+        copied = await self._jails.fork(original, episode.program)
+        if isinstance(copied, Lost | Failure):
+            self._episodes.end(episode, "lost")
+            raise EpisodeLostError("the episode ended while it was copied")
+        if not isinstance(copied, Channel):
+            raise CapacityError(
+                "the kernel refused the copy: max_processes of this episode and its "
+                "copies is reached",
+                self._config.retry_delay_s,
+            )
+        copy.channel = copied
+        self._episodes.add(copy)
+        return copy

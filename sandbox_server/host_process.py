@@ -1,0 +1,91 @@
+"""What the host's kernel says of a jailed process: never what the process says of itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_CREDENTIALS = struct.Struct("iII")
+# Room for them beside a datagram.
+CREDENTIALS_SPACE = socket.CMSG_SPACE(_CREDENTIALS.size)
+
+
+def sender(ancillary: Iterable[tuple[int, int, bytes]]) -> tuple[int, int] | None:
+    """Host pid and user of who wrote a datagram, from what came beside it; None if nothing."""
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
+            pid, user, _ = _CREDENTIALS.unpack(data[: _CREDENTIALS.size])
+            return pid, user
+    return None
+
+
+def open_process(pid: int, user: int) -> int | None:
+    """A pidfd of a running process of a user; None where that process is gone.
+
+    The pid may be another process's by now: one is taken only if it has that user and still
+    runs after the look at it, so that the look was at the process behind the pidfd.
+    """
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return None
+    with contextlib.suppress(OSError):
+        owner = os.stat(f"/proc/{pid}").st_uid
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        if owner == user and not poll.poll(0):
+            return pidfd
+    os.close(pidfd)
+    return None
+
+
+def inner_pid(pid: int) -> int:
+    """The pid that the innermost namespace of a host process has for it; 0 if it is gone."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("NSpid:"):
+                return int(line.split()[-1])
+    return 0
+
+
+def address_space_bytes(pid: int) -> int:
+    """The size of a process's address space."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * _PAGE_BYTES
+
+
+class MemoryKills:
+    """The kernel's count of kills for want of memory in the cgroup of one process."""
+
+    def __init__(self, pid: int) -> None:
+        self._file = _memory_events_file(pid)
+        self._seen = 0
+
+    def grown(self) -> bool:
+        """Whether there was one since the last call; never where there is no such count."""
+        if self._file is None:
+            return False
+        try:
+            words = self._file.read_text().split()
+        except OSError:
+            return False
+        kills = int(words[words.index("oom_kill") + 1]) if "oom_kill" in words else 0
+        grown, self._seen = kills > self._seen, kills
+        return grown
+
+
+def _memory_events_file(pid: int) -> Path | None:
+    """The file that counts them, in a cgroup of either version."""
+    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "memory":
+            return Path(f"/sys/fs/cgroup/memory{path}/memory.oom_control")
+        unified = Path(f"/sys/fs/cgroup{path}/memory.events")
+        if not controllers and unified.exists():
+            return unified
+    return None

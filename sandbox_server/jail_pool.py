@@ -1,0 +1,185 @@
+"""The server's jails: started at its start, restarted when one dies, asked for processes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from sandbox_api.errors import CapacityError, UnavailableError
+
+from sandbox_server.backends import BACKENDS, Backend
+from sandbox_server.channel import Answer, Channel
+from sandbox_server.config import ServerConfig
+from sandbox_server.episode import ProgramRecord
+from sandbox_server.jail import Jail, JailDeadError, JailFullError
+from sandbox_server.poller import Poller
+from sandbox_server.runtime import Runtime
+
+_log = logging.getLogger(__name__)
+
+# PYTHONHASHSEED of the jail that plays, and of the one that replays: an environment
+# whose transcript depends on the order of a set differs between the two.
+PLAY_HASH_SEED, REPLAY_HASH_SEED = 0, 1
+
+# How long to wait before another try at a jail that does not come up; doubled each time.
+_RESTART_FIRST_S, _RESTART_MAX_S = 0.1, 10.0
+
+
+class JailPool:
+    """Two jails for each runtime, and the bound on processes in all of them together.
+
+    Attributes:
+        live: Episode processes there are or are about to be.
+    """
+
+    def __init__(self, config: ServerConfig, runtimes: dict[str, Runtime]) -> None:
+        self.live = 0
+        self._config = config
+        self._runtimes = runtimes
+        self._backend: Backend = BACKENDS[config.backend](config)
+        self._jails: dict[tuple[str, int], Jail] = {}
+        self._restarts: set[asyncio.Task[None]] = set()
+        self._draining = False
+
+    def __len__(self) -> int:
+        """How many jails run now."""
+        return len(self._jails)
+
+    @property
+    def isolates(self) -> bool:
+        return self._backend.isolates
+
+    def isolation(self) -> dict[str, str]:
+        """Protections in force, by name, with what enforces each."""
+        return self._backend.isolation()
+
+    # -- life --------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start all jails.
+
+        Raises:
+            BackendError: If one does not come up.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._poller = Poller(self._loop)
+        wanted = [
+            (runtime, seed)
+            for runtime in self._runtimes
+            for seed in (PLAY_HASH_SEED, REPLAY_HASH_SEED)
+        ]
+        starts = [self._start_jail(name, seed) for name, seed in wanted]
+        errors = [e for e in await asyncio.gather(*starts, return_exceptions=True) if e]
+        if errors:
+            self.close()
+            raise errors[0]
+
+    def close(self) -> None:
+        """End every jail and all that is in it."""
+        self._draining = True
+        for task in self._restarts:
+            task.cancel()
+        for jail in list(self._jails.values()):
+            jail.close()
+        self._poller.close()
+
+    async def _start_jail(self, runtime: str, hash_seed: int) -> None:
+        jail = Jail(
+            self._backend,
+            self._runtimes[runtime],
+            hash_seed,
+            self._config,
+            self._poller,
+            self._loop,
+            self._on_jail_dead,
+        )
+        await jail.ready()
+        self._jails[runtime, hash_seed] = jail
+
+    def _on_jail_dead(self, jail: Jail) -> None:
+        key = (jail.runtime.name, jail.hash_seed)
+        if self._jails.get(key) is not jail:
+            return
+        del self._jails[key]
+        if not self._draining:
+            task = self._loop.create_task(self._restart_jail(*key))
+            self._restarts.add(task)
+            task.add_done_callback(self._restarts.discard)
+
+    async def _restart_jail(self, runtime: str, hash_seed: int) -> None:
+        delay_s = _RESTART_FIRST_S
+        while not self._draining:
+            try:
+                await self._start_jail(runtime, hash_seed)
+                return
+            except Exception:
+                _log.exception("could not restart the jail of runtime %s", runtime)
+                await asyncio.sleep(delay_s)
+                delay_s = min(delay_s * 2, _RESTART_MAX_S)
+
+    # -- processes ---------------------------------------------------------------------
+
+    def may_fork(self, runtime: str) -> bool:
+        """Whether programs of a runtime may be allowed more than one process."""
+        jail = self._jails.get((runtime, PLAY_HASH_SEED))
+        return jail is None or jail.may_fork
+
+    async def spawn(self, program: ProgramRecord, hash_seed: int) -> Channel:
+        """Fork one locked-down process, within the bound on live ones.
+
+        Raises:
+            CapacityError: If there is no room for it now.
+            UnavailableError: If its jail is being restarted, or could not give it.
+        """
+        self._admit()
+        jail = self._jail(program.runtime, hash_seed)
+        self.live += 1
+        try:
+            return await jail.spawn(program.limits, self._on_channel_end)
+        except JailFullError as error:
+            # There is no channel, whose end would count it down.
+            self.live -= 1
+            raise CapacityError(str(error), self._config.retry_delay_s) from None
+        except JailDeadError as error:
+            raise UnavailableError(str(error), self._config.retry_delay_s) from None
+
+    async def fork(self, original: Channel, program: ProgramRecord) -> Channel | Answer:
+        """Copy a running episode process, within the bound on live ones.
+
+        Returns:
+            The copy's channel, or the original's answer where it failed.
+
+        Raises:
+            CapacityError, UnavailableError: As for `spawn`.
+        """
+        self._admit()
+        jail = self._jail(program.runtime, PLAY_HASH_SEED)
+        limits = program.limits
+        self.live += 1
+        copied: Channel | Answer | None = None
+        try:
+            copied = await jail.fork(original, limits, limits.step_timeout_s, self._on_channel_end)
+        except JailFullError as error:
+            raise CapacityError(str(error), self._config.retry_delay_s) from None
+        finally:
+            if not isinstance(copied, Channel):
+                self.live -= 1
+        return copied
+
+    def _admit(self) -> None:
+        if self._draining:
+            raise UnavailableError("the server is draining")
+        if self.live >= self._config.max_episodes:
+            raise CapacityError(
+                f"{self.live} episodes are live, the server's bound; close some, or wait",
+                self._config.retry_delay_s,
+            )
+
+    def _jail(self, runtime: str, hash_seed: int) -> Jail:
+        jail = self._jails.get((runtime, hash_seed))
+        if jail is None or jail.dead:
+            raise UnavailableError("the jail is being restarted", self._config.retry_delay_s)
+        return jail
+
+    def _on_channel_end(self, _: Channel) -> None:
+        self.live -= 1

@@ -121,6 +121,8 @@ class PlayConfig:
         max_action_tokens: Longest action.
         constrain_actions: Sample only actions that the environment lists in
             `info["actions"]`, where it lists any.
+        rehearsed: Environments of earlier cycles that are played beside the new ones, so
+            that the agent does not unlearn what the designer has left behind.
         max_concurrent: Episodes in flight.
         system_prompt: System message of the agent role; empty for none.
         horizon_stages: Turn caps by stage (ScalingInter); empty for none.
@@ -131,6 +133,7 @@ class PlayConfig:
     max_turns: int = 8
     max_action_tokens: int = 1
     constrain_actions: bool = True
+    rehearsed: int = 0
     max_concurrent: int = 512
     system_prompt: str = ""
     horizon_stages: tuple[int, ...] = ()
@@ -142,7 +145,8 @@ class UpdateConfig:
     """The joint policy-gradient update; everything is handed to TRL.
 
     Attributes:
-        learning_rate: Constant Adam rate.
+        learning_rate: Adam rate.
+        decay: Whether the rate falls linearly to 0 over the run, instead of staying constant.
         warmup_steps: Optimizer steps over which the rate rises from 0.
         inner_iterations: Passes over one step's rows.
         minibatches: Optimizer steps in a pass.
@@ -166,6 +170,7 @@ class UpdateConfig:
     """
 
     learning_rate: float = 1e-6
+    decay: bool = False
     warmup_steps: int = 0
     inner_iterations: int = 1
     minibatches: int = 1
@@ -352,6 +357,7 @@ _MINIMUM = {
     "play.max_turns": 1,
     "play.max_action_tokens": 1,
     "play.max_concurrent": 1,
+    "play.rehearsed": 0,
     "play.horizon_interval": 1,
     "update.learning_rate": 0,
     "update.warmup_steps": 0,

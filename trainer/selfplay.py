@@ -46,6 +46,7 @@ from trainer.statistics import mean, std
 
 SKILL_AVERAGE_DECAY = 0.9
 TRAINING_SEEDS = 1_000_000
+RETIRED_KEPT = 256
 
 
 class SelfPlay:
@@ -69,6 +70,7 @@ class SelfPlay:
         self._policy = policy
         self._folder = folder
         self._environments: list[ActiveEnvironment] = []
+        self._retired: list[ActiveEnvironment] = []
         self._skill_averages: dict[str, float] = {}
         self.row: dict[str, Any] = {}
 
@@ -76,14 +78,16 @@ class SelfPlay:
         """What a checkpoint must hold beside the weights."""
         return {
             "environments": [e.to_json() for e in self._environments],
+            "retired": [e.to_json() for e in self._retired],
             "skill_averages": self._skill_averages,
         }
 
     async def restore(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint; the server may be another one, so programs register again."""
         self._environments = [ActiveEnvironment.from_json(v) for v in state["environments"]]
+        self._retired = [ActiveEnvironment.from_json(v) for v in state["retired"]]
         self._skill_averages = state["skill_averages"]
-        for environment in self._environments:
+        for environment in self._environments + self._retired:
             program = await self._client.register_program(
                 environment.source, limits=environment.limits
             )
@@ -106,13 +110,14 @@ class SelfPlay:
         self.row["time/design_s"] = time.perf_counter() - started
         started = time.perf_counter()
         new = [e for e in self._environments if e.created_step == step + 1]
-        plain, hinted, count = await self._play(step, new, max_turns)
+        rehearsed = self._rehearsed(step)
+        plain, hinted, count = await self._play(step, new, rehearsed, max_turns)
         self._measure(step, plain, hinted)
         agent_rows = self._agent_rows(plain)
         rows = list(agent_rows)
         if replay == self._config.design.replay_steps - 1 and self._environments:
             rows += self._reward_designer(step, len(agent_rows))
-        self._record_play(step, plain, hinted, count)
+        self._record_play(step, plain, hinted, {e.env_id for e in rehearsed}, count)
         self.row["time/play_s"] = time.perf_counter() - started
         return rows
 
@@ -121,16 +126,33 @@ class SelfPlay:
         self.row.update({f"gates/{reason}": n for reason, n in outcome.gates.items()})
         self.row["designer/valid_share"] = outcome.gates["OK"] / max(1, outcome.drafts)
         if outcome.environments:
+            self._retire(self._environments)
             self._environments = outcome.environments
         else:  # the old ones serve another cycle, with their designers already rewarded
             for environment in self._environments:
                 environment.sample, environment.returns = None, []
 
+    def _retire(self, environments: Sequence[ActiveEnvironment]) -> None:
+        for environment in environments:
+            environment.sample, environment.returns = None, []
+        self._retired = [*self._retired, *environments][-RETIRED_KEPT:]
+
+    def _rehearsed(self, step: int) -> list[ActiveEnvironment]:
+        current = {e.env_id for e in self._environments}
+        others = {e.env_id: e for e in self._retired if e.env_id not in current}
+        rng = random.Random(f"{self._config.run.seed}/{step}/rehearsed")
+        wanted = min(self._config.play.rehearsed, len(others))
+        return rng.sample(list(others.values()), wanted)
+
     async def _play(
-        self, step: int, new: Sequence[ActiveEnvironment], max_turns: int
+        self,
+        step: int,
+        new: Sequence[ActiveEnvironment],
+        rehearsed: Sequence[ActiveEnvironment],
+        max_turns: int,
     ) -> tuple[dict[str, list[Trajectory]], dict[str, list[Trajectory]], RolloutCount]:
         plays: list[Play] = []
-        for environment in self._environments:
+        for environment in [*self._environments, *rehearsed]:
             # Seeded by text, so that neither the order nor the number of environments counts.
             rng = random.Random(f"{self._config.run.seed}/{step}/{environment.env_id}")
             seeds = rng.sample(range(TRAINING_SEEDS), self._config.play.group_size)
@@ -150,7 +172,9 @@ class SelfPlay:
         trajectories, count = await play_all(
             self._client, self._policy, plays, max_concurrent=self._config.play.max_concurrent
         )
-        plain: dict[str, list[Trajectory]] = {e.env_id: [] for e in self._environments}
+        plain: dict[str, list[Trajectory]] = {
+            e.env_id: [] for e in [*self._environments, *rehearsed]
+        }
         hinted: dict[str, list[Trajectory]] = {e.env_id: [] for e in new}
         for trajectory in trajectories:
             arm = hinted if trajectory.play.arm == HINTED else plain
@@ -170,12 +194,12 @@ class SelfPlay:
             environment.add_plain(plays)
             if environment.env_id in hinted:
                 environment.measure_regret(plays, hinted[environment.env_id])
-            both = plays + hinted.get(environment.env_id, [])
-            self._designer.record_plays(
-                environment.env_id, step + 1, [_archive_play(t) for t in both]
-            )
             if environment.env_id in hinted:
                 self._record_measurement(environment, step, None)
+
+        for env_id, plays in plain.items():
+            both = plays + hinted.get(env_id, [])
+            self._designer.record_plays(env_id, step + 1, [_archive_play(t) for t in both])
 
     def _record_measurement(
         self, environment: ActiveEnvironment, step: int, reward: float | None
@@ -274,10 +298,15 @@ class SelfPlay:
         step: int,
         plain: dict[str, list[Trajectory]],
         hinted: dict[str, list[Trajectory]],
+        rehearsed: set[str],
         count: RolloutCount,
     ) -> None:
         played = [t for plays in plain.values() for t in plays]
-        returns = [t.episode_return for t in played if t.episode_return is not None]
+        by_rehearsal: dict[bool, list[float]] = {True: [], False: []}
+        for play in played:
+            if play.episode_return is not None:
+                by_rehearsal[play.play.env_id in rehearsed].append(play.episode_return)
+        returns = by_rehearsal[False]
         generated = self._generator.count
         self.row.update(
             {
@@ -291,6 +320,8 @@ class SelfPlay:
                 **{f"sandbox/kills/{fault}": n for fault, n in count.faults.items()},
             }
         )
+        if rehearsed:
+            self.row["agent/mean_return_rehearsed"] = mean(by_rehearsal[True])
         both = [t for plays in hinted.values() for t in plays]
         if both:
             self.row["agent/mean_return_hinted"] = mean(

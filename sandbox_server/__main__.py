@@ -12,7 +12,7 @@ import resource
 import signal
 import sys
 
-from sandbox_server import runtime
+from sandbox_server import cache, runtime
 from sandbox_server.backends import BACKENDS, BackendError
 from sandbox_server.config import ServerConfig
 from sandbox_server.engine import Engine
@@ -95,15 +95,22 @@ async def serve(config: ServerConfig, *, exit_with_stdin: bool = False) -> None:
     if config.backend == "process":
         _log.warning("backend `process` isolates nothing: do not run code you do not trust")
     runtimes = {name: runtime.ensure(name) for name in config.runtimes}
+    cache.tidy()
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    if exit_with_stdin:
+        try:
+            loop.add_reader(0, lambda: None if os.read(0, 4096) else stopped.set())
+        except OSError:
+            raise BackendError(
+                "--exit-with-stdin needs a pipe, a socket or a terminal as standard input, "
+                "which a file or /dev/null is not"
+            ) from None
     server = Server(Engine(config, runtimes))
     address = await server.start()
     print(json.dumps({"address": address}), flush=True)
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    if exit_with_stdin:
-        loop.add_reader(0, lambda: None if os.read(0, 4096) else stopped.set())
     await stopped.wait()
     if exit_with_stdin:
         loop.remove_reader(0)

@@ -75,7 +75,9 @@ class JailPool:
             raise errors[0]
 
     def close(self) -> None:
-        """End every jail and all that is in it."""
+        """End every jail and all that is in it; closing twice is fine."""
+        if self._draining:
+            return
         self._draining = True
         for task in self._restarts:
             task.cancel()

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from sandbox_server import cache
+
 PYTHON = "/opt/python/bin/python3"
 LIBRARY_PATH = "/opt/python/lib"
 WORKER = "/spadework"
@@ -106,41 +108,6 @@ class Runtime:
         return self.root / _site_packages()
 
 
-def cache_folder() -> Path:
-    """Where runtimes are built: $SPADEWORK_CACHE, else the system's or the user's cache."""
-    if named := os.environ.get("SPADEWORK_CACHE"):
-        return Path(named)
-    if os.geteuid() == 0:
-        # Not under a home: those are often closed to the user ids that jails run as.
-        return Path("/var/cache/spadework")
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "spadework"
-
-
-def worker_folder() -> Path:
-    """A folder that any user id can read and that holds the package `worker`, a copy.
-
-    The package itself may lie under a home that jails' user ids cannot enter.
-    """
-    source = Path(__file__).resolve().parent / "worker"
-    files = sorted(source.glob("*.py"))
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
-    folder = cache_folder() / f"worker-{digest}"
-    if not folder.exists():
-        cache_folder().mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(dir=cache_folder()))
-        shutil.copytree(source, staging / "worker", ignore=shutil.ignore_patterns("__pycache__"))
-        # Published at the top level too: what programs import to build tool-use worlds.
-        shutil.copy2(source / "tool_env.py", staging / "spadework_env.py")
-        subprocess.run(["chmod", "-R", "a+rX,go-w", str(staging)], check=True)
-        try:
-            staging.rename(folder)
-        except OSError:
-            # Another server was faster; its copy is the same.
-            shutil.rmtree(staging)
-    return folder
-
-
 def requirements(name: str) -> str:
     """The pinned requirements of a runtime that ships with the server.
 
@@ -180,12 +147,12 @@ def ensure(name: str) -> Runtime:
             ]
         ).encode()
     ).hexdigest()[:16]
-    folder = cache_folder() / "runtimes"
+    folder = cache.cache_folder() / "runtimes"
     folder.mkdir(parents=True, exist_ok=True)
     root = folder / f"{name}-{platform.python_version()}-{key}"
     with (folder / f".{root.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not root.exists():
+        while not cache.hold(root):
             _build(root, pinned)
     manifest = json.loads((root / "manifest.json").read_text())
     return Runtime(name, root, manifest["python_version"], tuple(manifest["packages"]))
@@ -204,8 +171,7 @@ def _build(root: Path, pinned: str) -> None:
         _make_mount_points(staging)
         manifest = {"python_version": platform.python_version(), "packages": packages}
         (staging / "manifest.json").write_text(json.dumps(manifest, indent=1))
-        subprocess.run(["chmod", "-R", "a+rX,go-w", str(staging)], check=True)
-        staging.rename(root)
+        cache.publish(staging, root)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise

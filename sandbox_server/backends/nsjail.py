@@ -23,8 +23,9 @@ from sandbox_server.backends.base import (
     spawn,
     zygote_arguments,
 )
+from sandbox_server.cache import worker_folder
 from sandbox_server.config import ServerConfig
-from sandbox_server.runtime import LIBRARY_PATH, PYTHON, WORKER, Runtime, worker_folder
+from sandbox_server.runtime import LIBRARY_PATH, PYTHON, WORKER, Runtime
 
 # Host ids of episodes start here: far from people's and system services' ids, and from
 # the ranges that container engines hand out.
@@ -111,6 +112,9 @@ class NsjailBackend(Backend):
     def _config(self, runtime: Runtime, hash_seed: int, control: socket.socket) -> str:
         policy = resources.files("sandbox_server") / "policy" / "nsjail.cfg"
         lines = [policy.read_text()]
+        # nsjail's default is 19, which would starve episodes beside any other work. The
+        # server's own it may always have; a lower one, under `nice`, it would be refused.
+        lines.append(f"nice_level: {max(0, os.getpriority(os.PRIO_PROCESS, 0))}")
         if maps_user_ids():
             inside, outside, count = 0, HOST_ID_BASE, _ID_COUNT
         else:

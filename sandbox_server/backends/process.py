@@ -15,7 +15,8 @@ from sandbox_server.backends.base import (
     spawn,
     zygote_arguments,
 )
-from sandbox_server.runtime import Runtime, worker_folder
+from sandbox_server.cache import worker_folder
+from sandbox_server.runtime import Runtime
 
 
 class ProcessBackend(Backend):

@@ -264,7 +264,7 @@ class EpisodeServer:
             return frames.OUTPUT_LIMIT, self._diagnostic(error, "max_info_bytes")
         if isinstance(error, OSError):
             limit = lockdown.limit_name(error)
-            scratch = limit == "scratch_bytes"
+            scratch = limit.startswith("scratch_")
             outcome = frames.OUTPUT_LIMIT if scratch else frames.PROGRAM_ERROR
             return outcome, self._diagnostic(error, limit)
         return frames.PROGRAM_ERROR, self._diagnostic(error, "")

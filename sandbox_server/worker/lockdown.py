@@ -152,6 +152,8 @@ def lock_down(
 
 def limit_name(error: OSError) -> str:
     """Name the field of Limits that an OSError of a program stands for, or ""."""
+    if error.errno == errno.ENOSPC and os.statvfs("/tmp").f_favail == 0:
+        return "scratch_inodes"
     return {
         errno.EMFILE: "max_open_files",
         errno.ENOSPC: "scratch_bytes",

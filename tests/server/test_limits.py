@@ -108,7 +108,7 @@ OVER_THE_LIMIT = [
         "for i in range(1000): open(f'/tmp/{i}', 'w').close()",
         {"scratch_inodes": 32},
         Outcome.OUTPUT_LIMIT,
-        "scratch_bytes",
+        "scratch_inodes",
     ),
     (
         "prints without end",

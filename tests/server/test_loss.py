@@ -12,8 +12,12 @@ import pytest
 from sandbox_api.client import AsyncSandboxClient
 from sandbox_api.errors import EpisodeLostError
 from sandbox_api.types import ResetItem, StepItem
+from sandbox_api.v1 import sandbox_pb2 as pb
 
-from sandbox_server import LocalServer
+from sandbox_server import LocalServer, runtime
+from sandbox_server.config import ServerConfig
+from sandbox_server.engine import Engine
+from sandbox_server.jail_pool import PLAY_HASH_SEED
 from tests.server.conftest import COUNTER, Sandbox, descendants
 
 pytestmark = pytest.mark.nsjail
@@ -43,6 +47,33 @@ async def test_a_killed_jail_loses_no_episode() -> None:
             assert [r.observation for r in before] == ["at 1"] * 20
             assert [r.observation for r in after] == ["at 2"] * 20
             await sandbox.nothing_left()
+
+
+async def test_a_copy_of_an_episode_whose_jail_is_gone_harms_no_episode_of_the_new_one() -> None:
+    """The new jail gives the old one's user ids to others: none may be swept or given twice."""
+    engine = Engine(ServerConfig(), {"stdlib": runtime.ensure("stdlib")})
+    await engine.start()
+    try:
+        request = pb.RegisterProgramRequest(source=COUNTER, limits=pb.Limits(max_processes=4))
+        item = pb.ResetItem(program_id=(await engine.register(request)).program_id)
+        lost = await engine.reset(0, item)
+        old = engine.jails._jails["stdlib", PLAY_HASH_SEED]
+        old._process.kill()
+        while engine.jails._jails.get(("stdlib", PLAY_HASH_SEED), old) is old:
+            await asyncio.sleep(0.05)
+        new = engine.jails._jails["stdlib", PLAY_HASH_SEED]
+        episode = await engine.reset(0, item)
+        free = sorted(new._free_users)
+        with pytest.raises(EpisodeLostError):
+            await engine.fork(pb.ForkRequest(episode_id=lost.episode_id, copies=1))
+        await asyncio.sleep(0.2)
+        assert sorted(new._free_users) == free
+        answered: asyncio.Future[pb.StepResult] = asyncio.get_running_loop().create_future()
+        step = pb.StepItem(episode_id=episode.episode_id, action="+")
+        engine.step(0, step, answered.set_result)
+        assert (await answered).observation == "at 1"
+    finally:
+        await engine.close()
 
 
 async def test_an_episode_killed_from_outside_is_rebuilt(jailed: Sandbox) -> None:

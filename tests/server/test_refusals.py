@@ -1,0 +1,225 @@
+"""What a server does not take: each refusal has its reason, and says what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from sandbox_api.errors import (
+    RETRY_DELAY_METADATA_KEY,
+    CapacityError,
+    InvalidRequestError,
+    error_from_rpc,
+)
+from sandbox_api.types import Limits
+from sandbox_api.v1 import sandbox_pb2 as pb
+from sandbox_api.v1 import sandbox_pb2_grpc
+
+from sandbox_server import runtime
+from sandbox_server.config import DEFAULT_LIMITS, MAX_LIMITS, ServerConfig
+from sandbox_server.engine import Engine
+from sandbox_server.service import Server
+from tests.server.conftest import COUNTER, Sandbox
+from tests.server.test_contract import SLOW
+
+LIMITS = [field.name for field in dataclasses.fields(Limits)]
+
+
+class Small:
+    """A server of this process, with its own settings, and a bare stub to it."""
+
+    def __init__(self, engine: Engine, server: Server, channel: grpc.aio.Channel) -> None:
+        self.engine = engine
+        self.server = server
+        self.channel = channel
+        self.stub: Any = sandbox_pb2_grpc.SandboxServiceStub(channel)
+
+    async def live_episodes(self, most: int) -> int:
+        """How many there are, once that is no more than `most`: a process takes time to go."""
+        for _ in range(200):
+            if self.engine.info().load.live_episodes <= most:
+                break
+            await asyncio.sleep(0.01)
+        return self.engine.info().load.live_episodes
+
+    async def register(self, source: str = COUNTER) -> str:
+        request = pb.RegisterProgramRequest(source=source)
+        return (await self.stub.RegisterProgram(request)).program_id
+
+    async def reset(self, *items: pb.ResetItem) -> list[pb.ResetResult]:
+        found = [r async for m in self.stub.Reset(pb.ResetRequest(items=items)) for r in m.results]
+        return sorted(found, key=lambda result: result.index)
+
+    async def step(self, *items: pb.StepItem) -> list[pb.StepResult]:
+        found = [r async for m in self.stub.Step(pb.StepRequest(items=items)) for r in m.results]
+        return sorted(found, key=lambda result: result.index)
+
+
+@contextlib.asynccontextmanager
+async def serving(**settings: Any) -> AsyncIterator[Small]:
+    config = ServerConfig(address="127.0.0.1:0", backend="process", **settings)
+    engine = Engine(config, {"stdlib": runtime.ensure("stdlib")})
+    server = Server(engine)
+    address = await server.start()
+    try:
+        async with grpc.aio.insecure_channel(address) as channel:
+            yield Small(engine, server, channel)
+    finally:
+        await server.stop()
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_every_limit_has_a_default_and_a_maximum(limit: str) -> None:
+    assert 0 < getattr(DEFAULT_LIMITS, limit) <= getattr(MAX_LIMITS, limit)
+    most = getattr(MAX_LIMITS, limit)
+    resolve = ServerConfig().resolve_limits
+    assert getattr(resolve(Limits()), limit) == getattr(DEFAULT_LIMITS, limit)
+    assert getattr(resolve(Limits(**{limit: most})), limit) == most
+
+
+def test_a_default_over_a_servers_own_maximum_is_held_to_it() -> None:
+    config = ServerConfig(max_limits=dataclasses.replace(MAX_LIMITS, max_steps=10))
+    assert config.resolve_limits(Limits()).max_steps == 10
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+async def test_a_limit_over_its_maximum_is_an_invalid_request(
+    sandbox: Sandbox, limit: str
+) -> None:
+    limits = Limits(**{limit: getattr(MAX_LIMITS, limit) + 1})
+    with pytest.raises(InvalidRequestError, match=rf"limits\.{limit} is .* this server allows 0"):
+        await sandbox.client.register_program(COUNTER, limits=limits)
+
+
+async def test_a_wrong_program_says_what_is_wrong(sandbox: Sandbox) -> None:
+    for request, told in (
+        (sandbox.client.register_program(""), "empty"),
+        (sandbox.client.register_program("#" * (1 << 20) + "#"), "this server allows 1048576"),
+        (sandbox.client.register_program(COUNTER, runtime="cobol"), "no runtime 'cobol'"),
+        (sandbox.client.register_program(COUNTER, limits=Limits(step_timeout_s=-1)), "allows 0"),
+    ):
+        with pytest.raises(InvalidRequestError, match=told):
+            await request
+    await sandbox.still_works()
+
+
+async def test_every_refusal_of_an_item_has_its_reason() -> None:
+    async with serving() as small:
+        program_id = await small.register()
+        (unknown, late, live) = await small.reset(
+            pb.ResetItem(program_id="nothing"),
+            pb.ResetItem(program_id=program_id, timeout_s=3_601),
+            pb.ResetItem(program_id=program_id, max_turns=1),
+        )
+        assert unknown.error.reason == pb.ERROR_REASON_PROGRAM_NOT_FOUND
+        assert late.error.reason == pb.ERROR_REASON_INVALID_REQUEST
+        item = pb.StepItem(episode_id=live.episode_id, action="-")
+        (nobody, early, ok) = await small.step(
+            pb.StepItem(episode_id="nobody", action="-"),
+            pb.StepItem(episode_id=live.episode_id, step_index=7, action="-"),
+            item,
+        )
+        assert nobody.error.reason == pb.ERROR_REASON_EPISODE_NOT_FOUND
+        assert early.error.reason == pb.ERROR_REASON_STEP_ORDER
+        assert ok.truncated
+        item.step_index = 1
+        (ended,) = await small.step(item)
+        assert ended.error.reason == pb.ERROR_REASON_EPISODE_ENDED
+        for result in (unknown, late, nobody, early, ended):
+            assert result.outcome == pb.OUTCOME_UNSPECIFIED
+            assert result.error.message
+
+
+async def test_a_batch_that_is_empty_or_too_long_is_an_invalid_request() -> None:
+    async with serving(max_batch_items=2) as small:
+        item = pb.StepItem(episode_id="nobody")
+        for items in ([], [item] * 3):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await small.step(*items)
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert isinstance(error_from_rpc(caught.value), InvalidRequestError)
+        assert len(await small.step(item, item)) == 2
+
+
+async def test_a_full_server_says_when_to_try_again_and_serves_when_there_is_room() -> None:
+    async with serving(max_episodes=2, retry_delay_s=0.125) as small:
+        program_id = await small.register()
+        assert await small.live_episodes(0) == 0
+        item = pb.ResetItem(program_id=program_id)
+        first, second, third = await small.reset(item, item, item)
+        assert [first.outcome, second.outcome] == [pb.OUTCOME_COMPLETED] * 2
+        assert third.error.reason == pb.ERROR_REASON_CAPACITY
+        assert third.error.retry_delay_s == 0.125
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await small.register(COUNTER + "# another")
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert dict(caught.value.trailing_metadata())[RETRY_DELAY_METADATA_KEY] == "0.125"
+        error = error_from_rpc(caught.value)
+        assert isinstance(error, CapacityError)
+        assert error.retry_delay_s == 0.125
+        await small.stub.Close(pb.CloseRequest(episode_ids=[first.episode_id]))
+        assert await small.live_episodes(1) == 1
+        (again,) = await small.reset(item)
+        assert again.outcome == pb.OUTCOME_COMPLETED
+
+
+async def test_steps_over_the_bound_on_items_in_work_are_refused_with_a_delay() -> None:
+    async with serving(max_pending_items=1, retry_delay_s=0.125) as small:
+        item = pb.ResetItem(program_id=await small.register(SLOW))
+        episodes = await small.reset(item, item)
+        ok, refused = await small.step(
+            *[pb.StepItem(episode_id=e.episode_id, action="0.2") for e in episodes]
+        )
+        assert ok.outcome == pb.OUTCOME_COMPLETED
+        assert refused.error.reason == pb.ERROR_REASON_CAPACITY
+        assert refused.error.retry_delay_s == 0.125
+        # A refused step was never taken: the same one is welcome later.
+        (later,) = await small.step(pb.StepItem(episode_id=episodes[1].episode_id, action="0"))
+        assert later.outcome == pb.OUTCOME_COMPLETED
+
+
+async def test_a_server_that_stops_says_so_and_answers_what_is_in_work() -> None:
+    async with serving() as small:
+        (episode,) = await small.reset(pb.ResetItem(program_id=await small.register(SLOW)))
+        item = pb.StepItem(episode_id=episode.episode_id, action="0.5")
+        step = asyncio.create_task(small.step(item))
+        health = health_pb2_grpc.HealthStub(small.channel)
+        watch = health.Watch(health_pb2.HealthCheckRequest())
+        serving_status = health_pb2.HealthCheckResponse
+        assert (await watch.read()).status == serving_status.SERVING
+        await asyncio.sleep(0.1)
+        stop = asyncio.create_task(small.server.stop())
+        assert (await watch.read()).status == serving_status.NOT_SERVING
+        watch.cancel()
+        (result,) = await step
+        assert result.outcome == pb.OUTCOME_COMPLETED
+        await stop
+
+
+async def test_a_fault_of_the_server_is_a_request_id_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving() as small:
+
+        def broken() -> None:
+            raise ZeroDivisionError("a secret of the server")
+
+        monkeypatch.setattr(small.engine, "info", broken)
+        with (
+            caplog.at_level(logging.ERROR),
+            pytest.raises(grpc.aio.AioRpcError) as caught,
+        ):
+            await small.stub.GetServerInfo(pb.GetServerInfoRequest())
+        assert caught.value.code() is grpc.StatusCode.INTERNAL
+        told = caught.value.details() or ""
+        request_id = told.rpartition(" ")[2]
+        assert "secret" not in told
+        assert request_id in caplog.text
+        assert "a secret of the server" in caplog.text

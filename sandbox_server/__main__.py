@@ -16,7 +16,7 @@ from sandbox_server import cache, runtime
 from sandbox_server.backends import BACKENDS, BackendError
 from sandbox_server.config import ServerConfig
 from sandbox_server.engine import Engine
-from sandbox_server.service import Server
+from sandbox_server.service import AddressError, Server
 
 _log = logging.getLogger("sandbox_server")
 
@@ -89,7 +89,7 @@ async def serve(config: ServerConfig, *, exit_with_stdin: bool = False) -> None:
     Prints one line of JSON with the address when it is ready.
 
     Raises:
-        BackendError, RuntimeBuildError: If it cannot serve as asked.
+        AddressError, BackendError, RuntimeBuildError: If it cannot serve as asked.
     """
     _raise_open_files(config.max_episodes)
     if config.backend == "process":
@@ -127,7 +127,7 @@ def main() -> int:
     )
     try:
         asyncio.run(serve(config_from(arguments), exit_with_stdin=arguments.exit_with_stdin))
-    except (BackendError, runtime.RuntimeBuildError) as error:
+    except (AddressError, BackendError, runtime.RuntimeBuildError) as error:
         print(f"sandbox_server: {error}", file=sys.stderr)
         return 1
     return 0

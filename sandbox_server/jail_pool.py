@@ -170,7 +170,9 @@ class JailPool:
 
     def _admit(self) -> None:
         if self._draining:
-            raise UnavailableError("the server is draining")
+            raise UnavailableError(
+                "the server is draining; try again when it is back", self._config.retry_delay_s
+            )
         if self.live >= self._config.max_episodes:
             raise CapacityError(
                 f"{self.live} episodes are live, the server's bound; close some, or wait",

@@ -199,7 +199,10 @@ class Player:
                 put(_at_index(episode.last_result, index))
                 return
         if episode.ended == "lost":
-            raise EpisodeLostError("the episode's process is gone through no fault of its own")
+            raise EpisodeLostError(
+                "the episode's process is gone through no fault of its own; rebuild it by a reset "
+                "with its actions as prefix_actions"
+            )
         if episode.ended:
             raise EpisodeEndedError(f"the episode has ended ({episode.ended}); reset again")
         raise StepOrderError(
@@ -237,7 +240,7 @@ class Player:
             error = (
                 EpisodeLostError(answer.why)
                 if episode.ended == "lost"
-                else EpisodeEndedError(f"the episode has ended ({episode.ended})")
+                else EpisodeEndedError(f"the episode has ended ({episode.ended}); reset again")
             )
             self._tell(episode, pb.StepResult(error=item_from_error(error)), keep=False)
             return

@@ -44,6 +44,10 @@ _CHANNEL_OPTIONS = [
 ]
 
 
+class AddressError(Exception):
+    """The server cannot listen where it was asked to; the message says what to do."""
+
+
 class _Chunks:
     """Results of one streamed call, gathered into chunks as they become ready."""
 
@@ -237,12 +241,19 @@ class Server:
             The address clients use, with the port that was chosen.
 
         Raises:
+            AddressError: If the address cannot be had.
             BackendError: If a protection is not in force.
-            RuntimeError: If the address cannot be had.
         """
         address = self._engine.config.address
+        try:
+            # Before the jails, which take a while: a taken port is told at once.
+            port = self._server.add_insecure_port(address)
+        except RuntimeError:
+            raise AddressError(
+                f"cannot listen on {address}: it is taken, or not this machine's; name another "
+                "as host:port (port 0: any free one) or unix:/path"
+            ) from None
         await self._engine.start()
-        port = self._server.add_insecure_port(address)
         await self._server.start()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
         if address.startswith("unix:"):

@@ -66,7 +66,7 @@ class AsyncSandboxClient:
     than the server's `max_batch_items` is split. Single calls raise `SandboxError`.
 
     Args:
-        address: "host:port" of the server.
+        address: "host:port" of the server, or "unix:/path".
         timeout_margin_s: Seconds that a call may take beyond the longest of its items.
         max_in_flight_items: Items of all calls together that may be on the server at once;
             more of them wait here.

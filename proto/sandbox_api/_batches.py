@@ -55,7 +55,7 @@ class Deadlines:
 
 
 class _IndexedBatch:
-    """What the three batches share: recovery of lost episodes, and its absence."""
+    """What steps and verifications share: recovery of lost episodes, and its absence."""
 
     def __init__(self, ledger: Ledger, rebuild: Rebuild | None) -> None:
         self._ledger = ledger

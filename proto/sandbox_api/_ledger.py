@@ -75,20 +75,12 @@ class Ledger:
         self.programs: dict[str, ProgramRecord] = {}
         self._episodes: dict[str, EpisodeRecord] = {}
 
-    def __len__(self) -> int:
-        return len(self._episodes)
-
     def limits_of(self, program_id: str) -> Limits | None:
         record = self.programs.get(program_id)
         return record.program.limits if record else None
 
     def get(self, episode_id: str) -> EpisodeRecord | None:
         return self._episodes.get(episode_id)
-
-    def server_id(self, episode_id: str) -> str:
-        """The server's id of an episode; an id that is not ours is passed on as it is."""
-        record = self._episodes.get(episode_id)
-        return record.server_id if record else episode_id
 
     def start(self, item: ResetItem, episode: Episode, limits: Limits) -> None:
         """Record an episode that a reset has started."""

@@ -81,8 +81,12 @@ class Diagnostic:
 
     Attributes:
         line: Line in the program's source, from 1; 0 when unknown.
+        exception: Class name of the exception; empty when there was none.
+        message: One line or a few, at most 4,000 bytes.
         limit: Name of the `Limits` field that was exceeded; empty when none.
-        output_tail: The end of what the program printed in the episode.
+        signal: Signal number that the process died of; 0 when none.
+        exit_status: Of a process that ended itself; 0 otherwise.
+        output_tail: The end of what the program printed in the episode, at most 2,000 bytes.
     """
 
     phase: Phase | None = None
@@ -156,7 +160,13 @@ class ResetItem:
 
 @dataclass(frozen=True, slots=True)
 class StepItem:
-    """One action for one episode; `step_index` 0 is the first after the reset."""
+    """One action for one episode.
+
+    Attributes:
+        step_index: 0 for the first action after the reset.
+        action: What the policy said, whole.
+        timeout_s: Wall seconds of this step; 0 means `Limits.step_timeout_s`.
+    """
 
     episode_id: str
     step_index: int
@@ -258,7 +268,17 @@ class OracleResult:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What `verify` found; `verified` is None where the program has no verify()."""
+    """What a replay in a fresh process found.
+
+    Attributes:
+        reproduced: It gave the same observations, rewards and end.
+        divergence: Where it first did not; None where it did.
+        verify_outcome: What became of the program's verify(); None when it was not run.
+        verified: What it said; None unless `verify_outcome` is COMPLETED.
+        oracle: The play of solution(); None unless it was asked for and there is one.
+        diagnostic: Why the replay or verify() failed, where it did.
+        error: Set when the service failed this item; then nothing else is.
+    """
 
     episode_id: str
     reproduced: bool = False
@@ -274,7 +294,18 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """What the server is, allows and does at the moment."""
+    """What the server is, allows and does at the moment.
+
+    Attributes:
+        isolation: Protections in force, by name, with what enforces each.
+        runtimes: Python version of each runtime, by name.
+        default_limits: What a limit of 0 means.
+        max_limits: The largest limits that a program may ask for.
+        max_episodes: Live episodes at most.
+        max_batch_items: Items in one call at most.
+        max_pending_items: Items in work in all calls together at most.
+        ended_total: Episodes ended since the server started, by cause.
+    """
 
     version: str
     backend: str

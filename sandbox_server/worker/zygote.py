@@ -6,9 +6,9 @@ supervisor in small JSON datagrams over one socket; descriptors for episodes rid
     supervisor -> zygote   {"op": "spawn", "id", "user", "limits", "address_space_bytes"} + fd
                            {"op": "kill", "id"}
                            {"op": "sweep", "user"}: kill every process of that user
-    zygote -> supervisor   {"event": "ready", "python", "isolated"}
+    zygote -> supervisor   {"event": "ready"}
                            {"event": "spawned", "id", "pid"} or {"event": "refused", "id", "why"}
-                           {"event": "exited", "id", "status", "cpu_s", "max_rss_bytes"}
+                           {"event": "exited", "id", "status", "cpu_s"}
                            {"event": "swept", "user"}
 
 When the supervisor's end closes, the zygote exits; in a jail it is init, so the kernel
@@ -46,7 +46,7 @@ class Zygote:
         """Serve until the supervisor goes away."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-        self._send({"event": "ready", "python": sys.version.split()[0]})
+        self._send({"event": "ready"})
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._wake_read, select.POLLIN)
@@ -148,7 +148,6 @@ class Zygote:
                     "id": episode_id,
                     "status": status,
                     "cpu_s": usage.ru_utime + usage.ru_stime,
-                    "max_rss_bytes": usage.ru_maxrss * 1024,
                 }
             )
 

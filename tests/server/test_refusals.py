@@ -25,7 +25,7 @@ from sandbox_api.v1 import sandbox_pb2_grpc
 from sandbox_server import runtime
 from sandbox_server.config import DEFAULT_LIMITS, MAX_LIMITS, ServerConfig
 from sandbox_server.engine import Engine
-from sandbox_server.service import Server
+from sandbox_server.service import AddressError, Server
 from tests.server.conftest import COUNTER, Sandbox
 from tests.server.test_contract import SLOW
 
@@ -35,7 +35,10 @@ LIMITS = [field.name for field in dataclasses.fields(Limits)]
 class Small:
     """A server of this process, with its own settings, and a bare stub to it."""
 
-    def __init__(self, engine: Engine, server: Server, channel: grpc.aio.Channel) -> None:
+    def __init__(
+        self, engine: Engine, server: Server, address: str, channel: grpc.aio.Channel
+    ) -> None:
+        self.address = address
         self.engine = engine
         self.server = server
         self.channel = channel
@@ -70,7 +73,7 @@ async def serving(**settings: Any) -> AsyncIterator[Small]:
     address = await server.start()
     try:
         async with grpc.aio.insecure_channel(address) as channel:
-            yield Small(engine, server, channel)
+            yield Small(engine, server, address, channel)
     finally:
         await server.stop()
 
@@ -201,6 +204,15 @@ async def test_a_server_that_stops_says_so_and_answers_what_is_in_work() -> None
         (result,) = await step
         assert result.outcome == pb.OUTCOME_COMPLETED
         await stop
+
+
+async def test_a_taken_address_is_told_before_any_jail_is_started() -> None:
+    async with serving() as small:
+        config = dataclasses.replace(small.engine.config, address=small.address)
+        second = Engine(config, {"stdlib": runtime.ensure("stdlib")})
+        with pytest.raises(AddressError, match=r"cannot listen on .*port 0"):
+            await Server(second).start()
+        assert len(second.jails) == 0
 
 
 async def test_a_fault_of_the_server_is_a_request_id_and_no_traceback(

@@ -1,9 +1,11 @@
+import copy
 import json
+import math
 
 import pytest
 import torch
 
-from trainer.generation import GenerationRequest
+from trainer.generation import GenerationRequest, TransformersGenerator
 from trainer.grammar import Grammar
 
 SCHEMA = json.dumps(
@@ -114,3 +116,23 @@ def test_a_grammar_that_does_not_compile_is_named(generator, chat):
     request = GenerationRequest(chat.first("x"), 4, 1.0, Grammar(json_schema='{"type": "maze"}'))
     with pytest.raises(ValueError, match="grammar"):
         generator.generate([request])
+
+
+def test_exploration_draws_evenly_and_says_how_likely_the_token_was(small_model, chat):
+    model, tokenizer = copy.deepcopy(small_model[0]), small_model[1]
+    up, down = (tokenizer(text)["input_ids"][0] for text in "UD")
+    head = torch.nn.Linear(model.config.hidden_size, model.config.vocab_size)
+    torch.nn.init.zeros_(head.weight)
+    torch.nn.init.zeros_(head.bias)
+    head.bias.data[up] = 30.0
+    model.set_output_embeddings(head)
+    generator = TransformersGenerator(model, tokenizer)
+    grammar = Grammar(choices=("U", "D"))
+    sure = generator.generate([GenerationRequest(chat.first("x"), 1, 1.0, grammar)] * 50)
+    assert {c.token_ids[0] for c in sure} == {up}
+    request = GenerationRequest(chat.first("x"), 1, 1.0, grammar, explore=0.5)
+    exploring = generator.generate([request] * 50)
+    assert {c.token_ids[0] for c in exploring} == {up, down}
+    for completion in exploring:
+        expected = 0.75 if completion.token_ids == [up] else 0.25
+        assert completion.logprobs[0] == pytest.approx(math.log(expected), abs=1e-4)

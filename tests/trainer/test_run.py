@@ -200,3 +200,16 @@ async def test_a_cycle_without_environments_waits_for_the_next(tmp_path):
     assert rows[0]["gates/CONTRACT"] == 6
     assert rows[0]["agent/mean_return"] is None
     assert rows[1]["agent/return_n"] > 0
+
+
+async def test_earlier_environments_are_rehearsed_and_train_the_agent_only(tmp_path):
+    config = configuration(tmp_path, "design.replay_steps=1", "play.rehearsed=2", "run.steps=3")
+    client = FakeSandboxClient()
+    designer = FakeDesigner(client)
+    await run(config, client, designer, [])
+    rows = RunFolder(config.folder).metrics()
+    assert "agent/mean_return_rehearsed" not in rows[0]
+    assert all("agent/mean_return_rehearsed" in row for row in rows[1:])
+    assert all(row["designer/reward_n"] <= 3 for row in rows)
+    written = {env_id: step for env_id, step in reversed(designer.remembered)}
+    assert any(step > written[env_id] for env_id, step, _ in designer.plays)

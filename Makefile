@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 PRESET ?= cpu-demo
 SEED ?= 0
 RUN_DIR ?= runs/$(PRESET)-seed$(SEED)
+# A run that was interrupted goes on.
+RESUME := $(if $(wildcard $(RUN_DIR)/config.json),--resume)
 
 # One thread per process: the trainer and the environments share the cores, and two OpenMP
 # threads beside a busy process run several times slower than one.
@@ -28,7 +30,7 @@ $(VENV)/.ready: pyproject.toml
 	touch $@
 
 selfplay: setup
-	$(BIN)/spadework train $(PRESET) --seed $(SEED) --run-dir $(RUN_DIR)
+	$(BIN)/spadework train $(PRESET) --seed $(SEED) --run-dir $(RUN_DIR) $(RESUME)
 
 test: setup test-packages
 	$(BIN)/python -m pytest

@@ -31,6 +31,8 @@ from sandbox_server.worker import frames
 _log = logging.getLogger(__name__)
 
 _READY_TIMEOUT_S = 60.0
+# From asking for a process to its first word; many may be asked for ahead of it.
+_LOCKDOWN_TIMEOUT_S = 60.0
 
 
 class JailDeadError(Exception):
@@ -140,7 +142,11 @@ class Jail:
         self._queue.append((channel, theirs, limits))
         self._pump()
         try:
-            await greeted
+            async with asyncio.timeout(_LOCKDOWN_TIMEOUT_S):
+                await greeted
+        except TimeoutError:
+            channel.close()
+            raise JailDeadError("the process was not locked down in time") from None
         except asyncio.CancelledError:
             channel.close()
             raise

@@ -227,6 +227,7 @@ class Server:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._stopped = False
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(options=_CHANNEL_OPTIONS)
         sandbox_pb2_grpc.add_SandboxServiceServicer_to_server(SandboxService(engine), self._server)
@@ -265,7 +266,10 @@ class Server:
             await self._health.set(name, status)
 
     async def stop(self) -> None:
-        """Tell clients, let calls in flight finish for a while, end everything."""
+        """Tell clients, let calls in flight finish for a while, end everything; once."""
+        if self._stopped:
+            return
+        self._stopped = True
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._server.stop(self._engine.config.drain_timeout_s)
         await self._engine.close()

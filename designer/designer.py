@@ -103,6 +103,11 @@ class Designer:
         self._asked = 0
         self._recorded = 0
 
+    def rewind(self, step: int) -> None:
+        """Forget what was recorded after `step`: a resumed run does those steps again."""
+        self.archive.discard_from(step + 1)
+        self._step = -1
+
     def requests(self, n: int, step: int) -> list[DesignRequest]:
         """Ask for n environments.
 

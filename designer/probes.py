@@ -55,8 +55,8 @@ def limited(policy: Policy, turns: int) -> Policy:
 def guessing(rng: random.Random, listed: Sequence[str] = ()) -> Policy:
     """Random actions.
 
-    With `listed`, one of these, as it stands. Without, in a box: half of the time a word, number or sign of the last
-    observation, else a character out of it, a digit or a letter.
+    With `listed`, one of these, as it stands. Without, in a box: half of the time a word,
+    number or sign of the last observation, else a character out of it, a digit or a letter.
     """
 
     def policy(observation: str, _: int) -> str:

@@ -57,13 +57,11 @@ class GenerationConfig:
         temperature: Of sampling and of the loss; one value, as both roles share one update.
         context_tokens: Longest prompt plus completion; an episode past it is truncated.
         threads: Torch threads while generating, beside a busy sandbox server.
-        use_vllm: Generate with vLLM, colocated, its weights synchronised by TRL.
     """
 
     temperature: float = 1.0
     context_tokens: int = 1024
     threads: int = 1
-    use_vllm: bool = False
 
 
 @dataclass(frozen=True)

@@ -292,5 +292,4 @@ def grpo_arguments(config: Config, folder: Path) -> GRPOConfig:
         dataloader_num_workers=0,
         dataloader_pin_memory=not use_cpu,
         remove_unused_columns=False,
-        use_vllm=config.generation.use_vllm,
     )

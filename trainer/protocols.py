@@ -79,6 +79,10 @@ class GateReport(Protocol):
 class Designer(Protocol):
     """Turns completions of the model into validated environments, and remembers them."""
 
+    def rewind(self, step: int) -> None:
+        """Forget what was recorded after `step`; 0 forgets all of a run."""
+        ...
+
     def requests(self, n: int, step: int) -> list[Any]: ...
 
     def parse(self, request: Any, completion: str) -> Any: ...

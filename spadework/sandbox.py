@@ -37,9 +37,10 @@ def server_address(args: argparse.Namespace, runtimes: Sequence[str] = ()) -> It
         runtimes: Runtimes that a server started here must offer beside stdlib.
 
     Raises:
-        CommandError: If a server cannot be started here.
+        CommandError: If a server cannot be started here, or the one named does not answer.
     """
     if args.server:
+        _require_answer(args.server)
         yield args.server
         return
     from sandbox_server import LocalServer
@@ -51,3 +52,17 @@ def server_address(args: argparse.Namespace, runtimes: Sequence[str] = ()) -> It
         raise CommandError(str(error)) from error
     with closing(server):
         yield server.address
+
+
+def _require_answer(address: str) -> None:
+    """Find out at once that there is no server, before a folder is made or a model loaded."""
+    from sandbox_api import SandboxClient, SandboxError
+
+    try:
+        with SandboxClient(address, max_retries=1) as client:
+            client.server_info()
+    except SandboxError as error:
+        raise CommandError(
+            f"no sandbox server answers at {address} ({error}); "
+            "`spadework serve` runs one, and without --server one is started for the command"
+        ) from error

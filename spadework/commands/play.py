@@ -85,8 +85,10 @@ def read_source(path: Path) -> str:
     """
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"cannot read {path}: {error}") from error
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise CommandError(f"cannot read {path}: it is not UTF-8 text") from error
 
 
 def play(args: argparse.Namespace, source: str, client: SandboxClient) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--run-dir", type=Path, metavar="DIR", help="folder of the run (default: runs/PRESET)"
     )
     parser.add_argument(
-        "--resume", action="store_true", help="go on with the run that is in the folder"
+        "--resume",
+        action="store_true",
+        help="go on with the run that is in the folder, or start it",
     )
     parser.add_argument("--seed", type=int, help="seeds everything (default: 0)")
     parser.add_argument(
@@ -69,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
     # TRL warns at each start that rollout_func may change; our pin of TRL is the answer.
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     shown = Console(stderr=args.json)
+    _check_folder(config.folder, args.resume)
     with server_address(args) as address:
         summary = asyncio.run(_train(config, address, args.resume, shown))
     from spadework.report import write_report
@@ -81,19 +85,43 @@ def run(args: argparse.Namespace) -> int:
     return console.OK
 
 
+def _check_folder(folder: Path, resume: bool) -> None:
+    """Refuse a folder that holds another run before a server is started or a model loaded."""
+    from spadework import console
+    from trainer.runfolder import RunFolder
+
+    exists = RunFolder(folder).exists
+    if exists and not resume:
+        raise console.CommandError(
+            f"{folder} already holds a run; go on with it (--resume), name another folder "
+            "(--run-dir) or remove this one"
+        )
+    if resume and not exists:
+        print(f"spadework: {folder} holds no run yet; starting one", file=sys.stderr)
+
+
 def resolve_config(args: argparse.Namespace) -> Config:
     """The run's configuration from preset, overrides and flags; flags win.
 
     Raises:
         ConfigError: If a setting is unknown or makes no sense.
     """
-    from trainer.config import load_config
+    from trainer.config import ConfigError, load_config
 
     settings = list(args.settings)
     preset = settings.pop(0) if settings and "=" not in settings[0] else DEFAULT_PRESET
+    for text in settings:
+        if "=" not in text:
+            raise ConfigError(
+                f"{text!r} is no setting (section.key=value); a preset is one, and comes first"
+            )
     if args.resume and args.run_dir and (args.run_dir / "config.json").is_file():
         # What the run began with; JSON is YAML.
         preset = str(args.run_dir / "config.json")
+        try:
+            load_config(preset, [])
+        except ConfigError as error:
+            raise ConfigError(f"{preset} is not of this version: {error}") from error
     flags = {
         "model.name": args.model,
         "design.endpoint": args.endpoint,

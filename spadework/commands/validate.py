@@ -1,6 +1,7 @@
 """Put environments through the gates that designed ones must pass, in the sandbox.
 
-Exits with 0 if every file passes and with 1 if one is refused; the reason says why.
+Exits with 0 if every file passes and with 1 if one is refused; the reason says why. UNJUDGED
+is no verdict: the sandbox failed, and the exit code is 3.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from designer import Reason
     from spadework import console
     from spadework.commands.play import read_source
     from spadework.sandbox import server_address
@@ -53,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         rows = [(r["file"], r["reason"], f"{r['cost_s']:.2f}", r["detail"]) for r in named]
         console.print_table("", ("file", "verdict", "s", "detail"), rows)
+    if any(report.reason == Reason.UNJUDGED for report in reports):
+        return console.FAILED
     return console.OK if all(report.passed for report in reports) else console.NEGATIVE
 
 

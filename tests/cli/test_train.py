@@ -56,6 +56,7 @@ def test_resume_starts_from_the_configuration_of_the_run(tmp_path: Path):
         (["run.stepz=3"], "run.steps"),
         (["update.learning_rate=fast"], "update.learning_rate"),
         (["--endpoint", "http://x/v1"], "endpoint_model"),
+        (["run.steps=3", "cpu-demo"], "comes first"),
     ],
 )
 def test_wrong_settings_exit_with_2_and_name_the_right_one(arguments, named, capsys):
@@ -69,3 +70,24 @@ def test_evaluation_environments_are_held_out_distinct_and_the_same_for_every_ru
     assert len({item.family for item in items}) >= 6
     assert all(item.actions and item.max_turns == 12 for item in items)
     assert items == evaluation_items(12)
+
+
+def test_another_run_in_the_folder_is_refused_before_anything_starts(tmp_path: Path, capsys):
+    (tmp_path / "config.json").write_text("{}")
+    assert main(["train", "--run-dir", str(tmp_path)]) == 3
+    error = capsys.readouterr().err
+    assert "--run-dir" in error
+    assert "--resume" in error
+
+
+def test_a_server_that_does_not_answer_is_named_and_no_folder_is_made(tmp_path: Path, capsys):
+    folder = tmp_path / "run"
+    assert main(["train", "--run-dir", str(folder), "--server", "127.0.0.1:1"]) == 3
+    assert "127.0.0.1:1" in capsys.readouterr().err
+    assert not folder.exists()
+
+
+def test_a_run_of_another_version_is_named_as_such(tmp_path: Path, capsys):
+    (tmp_path / "config.json").write_text('{"run": {"gone": 1}}')
+    assert main(["train", "--resume", "--run-dir", str(tmp_path)]) == 2
+    assert "config.json is not of this version" in capsys.readouterr().err

@@ -111,3 +111,20 @@ def test_a_server_that_is_not_there_is_one_sentence(tmp_path, capsys, monkeypatc
     file = str(tmp_path / "raises.py")
     assert main(["play", file, "--server", "127.0.0.1:1", "--actions", "a"]) == 3
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_without_a_verdict_the_exit_code_is_3(monkeypatch, address, tmp_path, capsys):
+    from dataclasses import replace
+
+    from designer import Designer, Reason
+
+    judge = Designer.validate
+
+    async def fail(self, drafts):
+        reports = await judge(self, drafts)
+        return [replace(report, reason=Reason.UNJUDGED) for report in reports]
+
+    monkeypatch.setattr(Designer, "validate", fail)
+    (tmp_path / "door.py").write_text(DOOR)
+    assert main(["validate", str(tmp_path / "door.py"), "--server", address, "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)[0]["reason"] == "UNJUDGED"

@@ -2,8 +2,8 @@
 
 Without --model or --endpoint, specifications are drawn at random: no model is needed. The
 folder --out receives a .py file for each environment that passes, environments.jsonl with
-every draft and its verdict, and an archive.sqlite that remembers them. Exits with 1 if none
-passes.
+every draft and its verdict, and an archive.sqlite that remembers them; a folder that has them
+is added to. Exits with 1 if none passes.
 """
 
 from __future__ import annotations

@@ -222,4 +222,5 @@ def _by_hand(observation: str, info: dict[str, Any], turn: int) -> str | None:
     try:
         return input(f"{turn + 1}> ")
     except EOFError:
+        print()
         return None

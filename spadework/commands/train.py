@@ -73,8 +73,12 @@ def run(args: argparse.Namespace) -> int:
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     shown = Console(stderr=args.json)
     _check_folder(config.folder, args.resume)
-    with server_address(args) as address:
-        summary = asyncio.run(_train(config, address, args.resume, shown))
+    try:
+        with server_address(args) as address:
+            summary = asyncio.run(_train(config, address, args.resume, shown))
+    except KeyboardInterrupt:
+        console.print_error(f"{config.folder} goes on with --resume")
+        raise
     from spadework.report import write_report
 
     summary["report"] = str(write_report(config.folder))

@@ -457,7 +457,7 @@ async def test_closing_or_cancelling_while_copies_are_made_leaves_nothing(
             copies = await asyncio.gather(forking, return_exceptions=True)
             await raw.close(*[c for made in copies if isinstance(made, list) for c in made])
     assert await raw.live_episodes(before) == before
-    assert not jailed.episode_processes()
+    await jailed.nothing_left()
 
 
 async def test_a_step_beside_a_copy_is_in_both_records_or_in_one_alone(raw: Raw) -> None:

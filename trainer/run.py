@@ -69,7 +69,10 @@ async def run(
     started = time.time()
     console = console or Console(quiet=True)
     folder = RunFolder(config.folder)
-    checkpoint = folder.begin(config.to_dict(), resume=resume)
+    finished = folder.finished(config.run.steps) if resume else None
+    if finished is not None:
+        console.print(summary_table(finished))
+        return finished
     set_seeds(config.run.seed)
     transformers_logging.disable_progress_bar()  # one bar, ours
     model, tokenizer = load_model(
@@ -81,6 +84,8 @@ async def run(
     suite = await EvaluationSuite.register(
         client, evaluation_items, config.evaluation, config.play
     )
+    # Only now: a start that fails for want of weights leaves no run behind.
+    checkpoint = folder.begin(config.to_dict(), resume=resume)
     session = _Session(config, client, designer, model, tokenizer, generator, folder)
     if checkpoint is None:
         await session.evaluate(suite, "before", console)

@@ -60,6 +60,14 @@ class RunFolder:
         self.drop_after(checkpoint_step(checkpoint) if checkpoint else 0)
         return checkpoint
 
+    def finished(self, steps: int) -> dict[str, Any] | None:
+        """The summary of a run that has done all its steps and was evaluated; else None."""
+        try:
+            summary = json.loads((self.path / "summary.json").read_text())
+        except (OSError, json.JSONDecodeError):
+            return None
+        return summary if summary.get("steps") == steps else None
+
     def newest_checkpoint(self) -> Path | None:
         """The complete checkpoint of the latest step."""
         complete = sorted(self.checkpoints_path.glob("step_*"))

@@ -53,3 +53,8 @@ def test_a_run_leaves_its_artifacts_and_goes_on_where_it_stopped(tmp_path: Path)
     assert resumed.returncode == 0, resumed.stderr
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2]
+
+    finished = (folder / "summary.json").read_text()
+    once_more = train(folder, "--resume")
+    assert once_more.returncode == 0, once_more.stderr
+    assert (folder / "summary.json").read_text() == finished

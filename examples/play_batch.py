@@ -2,8 +2,7 @@
 
     python examples/play_batch.py [FILE] [ADDRESS]
 
-Starts a sandbox server of its own unless the address of one is given. The policy here
-is the crudest there is; a model would answer all the observations in one batch instead.
+Starts a server of its own unless given an address. The policy is the crudest there is.
 """
 
 import random
@@ -54,8 +53,7 @@ def main(file: Path, server) -> None:
 
 if __name__ == "__main__":
     if {"-h", "--help"} & set(sys.argv):
-        print(__doc__)
-        sys.exit()
+        sys.exit(__doc__)
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "lights_out.py"
     given = nullcontext(SimpleNamespace(address=sys.argv[2])) if len(sys.argv) > 2 else None
     main(path, given or LocalServer())

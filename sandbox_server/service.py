@@ -5,7 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+)
 from typing import Any
 
 import grpc
@@ -113,14 +120,17 @@ def _unary(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any
     return call
 
 
-def _streaming(method: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
+def _streaming(
+    method: Callable[..., AsyncGenerator[Any, None]],
+) -> Callable[..., AsyncIterator[Any]]:
     @functools.wraps(method)
     async def call(
         self: Any, request: Any, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[Any]:
         try:
-            async for response in method(self, request):
-                yield response
+            async with contextlib.aclosing(method(self, request)) as responses:
+                async for response in responses:
+                    yield response
         except Exception as error:
             await _abort(context, error)
 
@@ -147,7 +157,7 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
         return await self._engine.register(request)
 
     @_streaming
-    async def Reset(self, request: pb.ResetRequest) -> AsyncIterator[pb.ResetResponse]:
+    async def Reset(self, request: pb.ResetRequest) -> AsyncGenerator[pb.ResetResponse, None]:
         self._check_batch(request.items)
         started: set[str] = set()
 
@@ -156,18 +166,20 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
             started.add(result.episode_id)
             return result
 
+        finished = False
         try:
             async with contextlib.aclosing(_gather(reset, request.items)) as chunks:
                 async for results in chunks:
-                    for message in _messages(pb.ResetResponse, results):
-                        yield message
-                    started.difference_update(result.episode_id for result in results)
+                    yield pb.ResetResponse(results=results)
+            finished = True
         finally:
-            # Nobody was told of these: the client went away.
-            self._engine.close_episodes(list(started))
+            if not finished:
+                # The client went away. What it has read of these it rebuilds if it is still
+                # there; what it has not read nobody would ever close.
+                self._engine.close_episodes(list(started))
 
     @_streaming
-    async def Step(self, request: pb.StepRequest) -> AsyncIterator[pb.StepResponse]:
+    async def Step(self, request: pb.StepRequest) -> AsyncGenerator[pb.StepResponse, None]:
         items = request.items
         self._check_batch(items)
         chunks = _Chunks(len(items))
@@ -179,7 +191,7 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
                 yield message
 
     @_streaming
-    async def Verify(self, request: pb.VerifyRequest) -> AsyncIterator[pb.VerifyResponse]:
+    async def Verify(self, request: pb.VerifyRequest) -> AsyncGenerator[pb.VerifyResponse, None]:
         self._check_batch(request.items)
         async with contextlib.aclosing(_gather(self._engine.verify, request.items)) as chunks:
             async for results in chunks:

@@ -53,7 +53,7 @@ def main(file: Path, server) -> None:
 
 if __name__ == "__main__":
     if {"-h", "--help"} & set(sys.argv):
-        sys.exit(__doc__)
+        sys.exit(print(__doc__))
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "lights_out.py"
     given = nullcontext(SimpleNamespace(address=sys.argv[2])) if len(sys.argv) > 2 else None
     main(path, given or LocalServer())

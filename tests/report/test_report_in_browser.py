@@ -6,14 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
 
 from spadework.report import write_report
+from tests.report import browser
 from tests.report.synthetic_run import write_synthetic_run
 from tests.report.test_report import ATTACK
-
-browser = pytest.importorskip("tests.report.browser", reason="needs the package selenium")
-By = pytest.importorskip("selenium.webdriver.common.by").By
-WebDriverWait = pytest.importorskip("selenium.webdriver.support.ui").WebDriverWait
 
 # Long, since a browser on a busy machine takes its time.
 WAIT_S = 60

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from sandbox_server import probe, runtime
 from sandbox_server.backends import BackendError
-from sandbox_server.backends.nsjail import cgroup_controllers, find_nsjail, maps_user_ids
+from sandbox_server.backends.nsjail import find_nsjail, maps_user_ids
+from sandbox_server.cgroups import usable_controllers
 from sandbox_server.config import ServerConfig
 from sandbox_server.engine import Engine
 from sandbox_server.worker import seccomp
@@ -124,7 +125,7 @@ def _user_ids() -> Check:
 
 
 def _cgroups() -> Check:
-    found = cgroup_controllers() if maps_user_ids() else []
+    found = usable_controllers()
     if found:
         return Check("cgroups", True, f"version 1: {', '.join(found)}")
     return Check(

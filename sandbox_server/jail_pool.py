@@ -63,6 +63,7 @@ class JailPool:
         """
         self._loop = asyncio.get_running_loop()
         self._poller = Poller(self._loop)
+        self._backend.reap_dead()
         wanted = [
             (runtime, seed)
             for runtime in self._runtimes
@@ -83,6 +84,7 @@ class JailPool:
             task.cancel()
         for jail in list(self._jails.values()):
             jail.close()
+        self._backend.close()
         self._poller.close()
 
     async def _start_jail(self, runtime: str, hash_seed: int) -> None:

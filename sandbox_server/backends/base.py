@@ -8,9 +8,8 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from sandbox_server.config import ServerConfig
 from sandbox_server.runtime import Runtime
@@ -32,19 +31,14 @@ class JailProcess:
         users: User ids, as the jail sees them, that episodes may get one each; empty
             where ids cannot be mapped and all episodes share the zygote's.
         isolated: Whether its episodes are isolated at all.
-        config: A file to remove once the zygote is ready.
+        at_end: Called when the jail has ended: removes what its end has not.
     """
 
     process: subprocess.Popen[bytes]
     control: socket.socket
     users: range
     isolated: bool = True
-    config: Path | None = None
-
-    def started(self) -> None:
-        """Tidy up what only the start needed."""
-        if self.config is not None:
-            self.config.unlink(missing_ok=True)
+    at_end: Callable[[], None] = field(default=lambda: None)
 
     def kill(self) -> None:
         """End the jail and all that is in it, and wait for it.
@@ -52,7 +46,6 @@ class JailProcess:
         Closing the control socket ends the zygote, and the kernel with it everything in
         its pid namespace; nsjail, left alive, then removes its cgroups.
         """
-        self.started()
         self.control.close()
         try:
             self.process.wait(timeout=_END_TIMEOUT_S)
@@ -60,6 +53,7 @@ class JailProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
+        self.at_end()
 
 
 class Backend(abc.ABC):
@@ -92,6 +86,12 @@ class Backend(abc.ABC):
             BackendError: If a protection this backend promises is not to be had.
         """
 
+    def reap_dead(self) -> None:  # noqa: B027 -- where nothing can be left, nothing is to do
+        """Remove what servers of this backend that were killed have left on the host."""
+
+    def close(self) -> None:  # noqa: B027
+        """Remove what is left of this server's own; its jails have ended."""
+
 
 def control_pair() -> tuple[socket.socket, socket.socket]:
     """A control socket: the supervisor's end, non-blocking, and the zygote's.
@@ -122,17 +122,24 @@ def environment(runtime: Runtime, hash_seed: int) -> dict[str, str]:
 
 
 def spawn(
-    command: Sequence[str], control: socket.socket, variables: dict[str, str]
+    command: Sequence[str],
+    control: socket.socket,
+    variables: dict[str, str],
+    *,
+    also: tuple[int, ...] = (),
 ) -> subprocess.Popen[bytes]:
     """Start `command` in a session of its own, with the zygote's end of the control socket.
 
-    The descriptor keeps its number, which the command's arguments name.
+    Descriptors keep their numbers, which the command's arguments name.
+
+    Args:
+        also: More descriptors for it.
     """
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        pass_fds=(control.fileno(),),
+        pass_fds=(control.fileno(), *also),
         start_new_session=True,
         env=variables,
     )

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import itertools
 import os
 import shutil
 import socket
-import tempfile
 from importlib import resources
 from pathlib import Path
 
+from sandbox_server import cgroups
 from sandbox_server.backends.base import (
     Backend,
     BackendError,
@@ -33,8 +34,6 @@ HOST_ID_BASE = 1_500_000_000
 _ID_COUNT = 65_536
 # Inside the jail; below are the zygote's own id and ids that programs might think special.
 _EPISODE_USERS = range(1_000, 60_000)
-
-CGROUP_PARENT = "spadework"
 
 
 @functools.cache
@@ -68,16 +67,6 @@ def maps_user_ids() -> bool:
     return os.geteuid() == 0
 
 
-def cgroup_controllers() -> list[str]:
-    """The version-1 controllers that this process can make groups under."""
-    usable = []
-    for controller in ("memory", "pids"):
-        mount = Path("/sys/fs/cgroup") / controller
-        if (mount / "cgroup.procs").exists() and os.access(mount, os.W_OK):
-            usable.append(controller)
-    return usable
-
-
 class NsjailBackend(Backend):
     """Jails made by nsjail; see `policy/nsjail.cfg`."""
 
@@ -85,10 +74,12 @@ class NsjailBackend(Backend):
 
     def __init__(self, config: ServerConfig) -> None:
         super().__init__(config)
-        self._cgroups = cgroup_controllers() if maps_user_ids() else []
+        self.cgroups = cgroups.CgroupTree()
+        self._serial = itertools.count(1)
 
     def isolation(self) -> dict[str, str]:
         own = maps_user_ids()
+        controllers = self.cgroups.controllers
         return {
             "namespaces": "user, mount, pid, net, ipc, uts and cgroup (nsjail)",
             "file system": "read-only runtime, no /proc, private tmpfs per episode",
@@ -96,20 +87,33 @@ class NsjailBackend(Backend):
             "system calls": "allowlist per episode (seccomp), denylist per jail",
             "user": "own id per episode" if own else "one id for all episodes of a jail",
             "limits": "rlimits and tmpfs size per episode",
-            "cgroup": f"{' and '.join(self._cgroups)} per jail" if self._cgroups else "none",
+            "cgroup": f"{', '.join(controllers)} per jail" if controllers else "none",
         }
 
     def start(self, runtime: Runtime, hash_seed: int) -> JailProcess:
         binary = find_nsjail()
+        group = f"jail-{next(self._serial)}"
         ours, theirs = control_pair()
-        with theirs, tempfile.NamedTemporaryFile("w", suffix=".cfg", delete=False) as config:
-            config.write(self._config(runtime, hash_seed, theirs))
-            config.flush()
-            process = spawn([binary, "--config", config.name], theirs, {})
+        with theirs:
+            # Not a file with a name: a server that is killed now would leave it behind.
+            config = os.memfd_create("nsjail.cfg")
+            with open(config, "w") as written:
+                written.write(self._config(runtime, hash_seed, theirs, group))
+                written.flush()
+                command = [binary, "--config", f"/proc/self/fd/{config}"]
+                process = spawn(command, theirs, {}, also=(config,))
         users = _EPISODE_USERS if maps_user_ids() else range(0)
-        return JailProcess(process, ours, users, config=Path(config.name))
+        return JailProcess(
+            process, ours, users, at_end=functools.partial(self.cgroups.remove, group)
+        )
 
-    def _config(self, runtime: Runtime, hash_seed: int, control: socket.socket) -> str:
+    def reap_dead(self) -> None:
+        cgroups.reap_dead()
+
+    def close(self) -> None:
+        self.cgroups.close()
+
+    def _config(self, runtime: Runtime, hash_seed: int, control: socket.socket, group: str) -> str:
         policy = resources.files("sandbox_server") / "policy" / "nsjail.cfg"
         lines = [policy.read_text()]
         # nsjail's default is 19, which would starve episodes beside any other work. The
@@ -130,25 +134,28 @@ class NsjailBackend(Backend):
         variables = environment(runtime, hash_seed)
         variables |= {"PYTHONPATH": WORKER, "LD_LIBRARY_PATH": LIBRARY_PATH}
         lines += [f'envar: "{name}={value}"' for name, value in variables.items()]
-        lines += self._cgroup_lines()
+        lines += self._cgroup_lines(group)
         arguments = zygote_arguments("isolated", control, runtime)
         quoted = " ".join(f'arg: "{argument}"' for argument in arguments)
         lines.append(f'exec_bin {{ path: "{PYTHON}" {quoted} }}')
         return "\n".join(lines)
 
-    def _cgroup_lines(self) -> list[str]:
+    def _cgroup_lines(self, group: str) -> list[str]:
+        memory_bytes = self.config.jail_memory_bytes or _most_of_the_memory()
+        # Two a live episode: the process itself, and room for those that may fork.
+        pids = 2 * self.config.max_episodes + 64
+        # nsjail makes its own group below this one, for the controllers that it has a bound for.
+        parent = self.cgroups.group(group, memory_bytes=memory_bytes, pids=pids)
         bounds = {
-            "memory": ("mem", self.config.jail_memory_bytes or _most_of_the_memory()),
-            # Two a live episode: the process itself, and room for those that may fork.
-            "pids": ("pids", 2 * self.config.max_episodes + 64),
+            "memory": ("mem_max", "mem_parent", memory_bytes),
+            "pids": ("pids_max", "pids_parent", pids),
+            # All of the machine: it is there for the weights of the groups above it.
+            "cpu": ("cpu_ms_per_sec", "cpu_parent", 1_000 * (os.cpu_count() or 1)),
         }
         lines = []
-        for controller in self._cgroups:
-            # nsjail makes its own group, but not the parent.
-            Path("/sys/fs/cgroup", controller, CGROUP_PARENT).mkdir(exist_ok=True)
-            name, most = bounds[controller]
-            lines.append(f"cgroup_{name}_max: {most}")
-            lines.append(f'cgroup_{name}_parent: "{CGROUP_PARENT}"')
+        for controller in self.cgroups.controllers:
+            bound, place, most = bounds[controller]
+            lines += [f"cgroup_{bound}: {most}", f'cgroup_{place}: "{parent}"']
         return lines
 
 

@@ -51,6 +51,7 @@ def test_a_jail_runs_at_the_servers_priority_and_never_above_the_usual(
     backend = nsjail.NsjailBackend(ServerConfig())
     ours, theirs = control_pair()
     with ours, theirs:
-        config = backend._config(runtime.ensure("stdlib"), 0, theirs)
+        config = backend._config(runtime.ensure("stdlib"), 0, theirs, "jail-0")
+    backend.close()
     assert config.count("nice_level") == 1
     assert f"nice_level: {jails}\n" in config

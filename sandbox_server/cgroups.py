@@ -1,0 +1,162 @@
+"""A server's cgroups: a tree of its own under each controller, gone when the server is.
+
+    /sys/fs/cgroup/<controller>/spadework/<owner>/<tree>/<group>/...
+
+Version 1 of cgroups only, and only for root: elsewhere a tree makes nothing, and its
+`controllers` say so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from sandbox_server import owner
+
+_log = logging.getLogger(__name__)
+
+_MOUNT = Path("/sys/fs/cgroup")
+_PARENT = "spadework"
+# A file that each must have: kernels are built with parts of them left out.
+_CONTROLLERS = {
+    "memory": "memory.limit_in_bytes",
+    "pids": "pids.max",
+    "cpu": "cpu.cfs_quota_us",
+}
+
+# How long killed processes may take to leave a group.
+_REMOVE_TIMEOUT_S = 5.0
+_REMOVE_INTERVAL_S = 0.01
+
+# cpu.shares of a group of weight 100, the kernel's default.
+_SHARES, _WEIGHT = 1024, 100
+
+# A process may have several trees, which must not end one another.
+_trees = itertools.count(1)
+
+
+def usable_controllers() -> tuple[str, ...]:
+    """The controllers under which this process can make groups."""
+    if os.geteuid() != 0:
+        return ()
+    usable = []
+    for name, file in _CONTROLLERS.items():
+        folder = _MOUNT / name / _PARENT
+        with contextlib.suppress(OSError):
+            folder.mkdir(exist_ok=True)
+            if (folder / file).exists():
+                usable.append(name)
+    return tuple(usable)
+
+
+class CgroupTree:
+    """The groups of this server.
+
+    Attributes:
+        controllers: Those it has groups under; none where there are none to be had.
+    """
+
+    def __init__(self) -> None:
+        self.controllers = usable_controllers()
+        self._owner = f"{_PARENT}/{owner.name()}"
+        self._root = f"{self._owner}/{next(_trees)}"
+
+    def group(
+        self, name: str, *, memory_bytes: int = 0, pids: int = 0, cpu_weight: int = 0
+    ) -> str:
+        """Make a group, or change its limits; its limits hold for all groups in it together.
+
+        Args:
+            name: Its name; "a/b" is group b in group a.
+            memory_bytes: Memory at most; 0 for no limit of its own.
+            pids: Processes at most; 0 for no limit of its own.
+            cpu_weight: Its part of the CPU beside its siblings, while they compete; 100 is
+                the default, 0 leaves it as it is.
+
+        Returns:
+            Its path below the mount of each controller, as nsjail wants its parents.
+
+        Raises:
+            OSError: If the kernel refuses, as it does a limit below what is in use.
+        """
+        limits = {
+            "memory": ("memory.limit_in_bytes", memory_bytes),
+            "pids": ("pids.max", pids),
+            "cpu": ("cpu.shares", max(2, cpu_weight * _SHARES // _WEIGHT) if cpu_weight else 0),
+        }
+        path = f"{self._root}/{name}"
+        for controller in self.controllers:
+            folder = _MOUNT / controller / path
+            folder.mkdir(parents=True, exist_ok=True)
+            file, limit = limits[controller]
+            if limit:
+                (folder / file).write_text(str(limit))
+        return path
+
+    def remove(self, name: str) -> None:
+        """End what runs in a group, and remove it with all groups in it."""
+        for controller in self.controllers:
+            _remove(_MOUNT / controller / self._root / name)
+
+    def close(self) -> None:
+        """Remove all groups."""
+        for controller in self.controllers:
+            _remove(_MOUNT / controller / self._root)
+            with contextlib.suppress(OSError):
+                # Another tree of this process may be in it.
+                (_MOUNT / controller / self._owner).rmdir()
+
+
+def reap_dead() -> None:
+    """End and remove what servers that were killed have left; live ones' is not touched."""
+    for controller in usable_controllers():
+        for folder in (_MOUNT / controller / _PARENT).glob("*-*-*"):
+            if owner.is_dead(folder.name):
+                _log.info("removing the cgroup %s of a server that was killed", folder)
+                _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    deadline = time.monotonic() + _REMOVE_TIMEOUT_S
+    # The innermost first. A group's files are the kernel's, and go with it.
+    for path, _, _ in os.walk(folder, topdown=False):
+        while True:
+            try:
+                os.rmdir(path)
+                break
+            except FileNotFoundError:
+                break
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    _log.warning("could not remove the cgroup %s: %s", path, error.strerror)
+                    return
+                _kill_all(Path(path))
+                time.sleep(_REMOVE_INTERVAL_S)
+
+
+def _kill_all(group: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        held: dict[int, int] = {}
+        for pid in _members(group):
+            with contextlib.suppress(OSError):
+                held[pid] = os.pidfd_open(pid)
+                stack.callback(os.close, held[pid])
+        # Those still there are what the descriptors stand for: a pid may be another's by now.
+        for pid in _members(group):
+            if pid in held:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(held[pid], signal.SIGKILL)
+
+
+def _members(group: Path) -> Iterator[int]:
+    with contextlib.suppress(OSError):
+        for line in (group / "cgroup.procs").read_text().split():
+            # 0 stands for a process of a pid namespace that is not ours to see.
+            if line != "0":
+                yield int(line)

@@ -1,0 +1,129 @@
+"""A server's cgroups hold their limits, and go with the server, however it ends."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox_server import cgroups, owner
+
+MOUNT = Path("/sys/fs/cgroup")
+
+needs_cgroups = pytest.mark.skipif(
+    not cgroups.usable_controllers(), reason="needs root and controllers of cgroup version 1"
+)
+
+
+@pytest.fixture
+def tree() -> Iterator[cgroups.CgroupTree]:
+    tree = cgroups.CgroupTree()
+    yield tree
+    tree.close()
+
+
+def folders(tree: cgroups.CgroupTree, path: str) -> list[Path]:
+    return [MOUNT / controller / path for controller in tree.controllers]
+
+
+@needs_cgroups
+def test_limits_of_a_group_are_the_kernels(tree: cgroups.CgroupTree) -> None:
+    path = tree.group("tenant", memory_bytes=1 << 26, pids=7, cpu_weight=200)
+    limits = {"memory": "memory.limit_in_bytes", "pids": "pids.max", "cpu": "cpu.shares"}
+    found = {c: (MOUNT / c / path / limits[c]).read_text().strip() for c in tree.controllers}
+    expected = {"memory": str(1 << 26), "pids": "7", "cpu": "2048"}
+    assert found == {c: expected[c] for c in tree.controllers}
+
+
+@needs_cgroups
+def test_a_group_of_a_group_is_below_it(tree: cgroups.CgroupTree) -> None:
+    outer = tree.group("tenant", pids=7)
+    inner = tree.group("tenant/jail-1")
+    assert inner == f"{outer}/jail-1"
+    tree.remove("tenant")
+    assert not any(folder.exists() for folder in folders(tree, outer))
+
+
+@needs_cgroups
+def test_a_group_is_removed_with_what_runs_in_it(tree: cgroups.CgroupTree) -> None:
+    path = tree.group("jail-1")
+    with subprocess.Popen(["sleep", "60"]) as sleeper:
+        for folder in folders(tree, path):
+            (folder / "cgroup.procs").write_text(str(sleeper.pid))
+        tree.remove("jail-1")
+    assert sleeper.returncode == -signal.SIGKILL
+    assert not any(folder.exists() for folder in folders(tree, path))
+
+
+@needs_cgroups
+def test_trees_of_one_process_do_not_end_one_another(tree: cgroups.CgroupTree) -> None:
+    other = cgroups.CgroupTree()
+    path = tree.group("jail-1")
+    assert other.group("jail-1") != path
+    other.close()
+    assert all(folder.exists() for folder in folders(tree, path))
+
+
+MAKER = """
+import subprocess, sys
+from sandbox_server import cgroups
+path = cgroups.CgroupTree().group("jail-1")
+print(path, flush=True)
+sys.stdin.read()
+"""
+
+
+@needs_cgroups
+def test_only_groups_of_dead_servers_are_reaped() -> None:
+    command = [sys.executable, "-c", MAKER]
+    controllers = cgroups.usable_controllers()
+    with (
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as maker,
+        subprocess.Popen(["sleep", "60"]) as sleeper,
+    ):
+        assert maker.stdout is not None
+        path = maker.stdout.readline().strip()
+        groups = [MOUNT / controller / path for controller in controllers]
+        (groups[0] / "cgroup.procs").write_text(str(sleeper.pid))
+        cgroups.reap_dead()
+        assert all(group.exists() for group in groups)
+        maker.kill()
+        maker.wait()
+        cgroups.reap_dead()
+        assert not any(group.parent.parent.exists() for group in groups)
+        assert sleeper.wait() == -signal.SIGKILL
+
+
+def test_without_controllers_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "usable_controllers", lambda: ())
+    tree = cgroups.CgroupTree()
+    assert not list(MOUNT.glob(f"*/{tree.group('jail-1', memory_bytes=1)}"))
+    tree.close()
+
+
+def test_an_owner_is_dead_only_when_it_is_surely_gone() -> None:
+    mine = owner.name()
+    pid, start, namespace = mine.split("-")
+    assert not owner.is_dead(mine)
+    # The pid is there again, as another process.
+    assert owner.is_dead(f"{pid}-{int(start) + 1}-{namespace}")
+    assert not owner.is_dead(f"{pid}-{int(start) + 1}-{int(namespace) + 1}")
+    assert not owner.is_dead("NSJAIL.4711")
+    with subprocess.Popen(["sleep", "60"]) as child:
+        stat = Path(f"/proc/{child.pid}/stat")
+        started = stat.read_text().rpartition(")")[2].split()[19]
+        name = f"{child.pid}-{started}-{namespace}"
+        assert not owner.is_dead(name)
+        child.kill()
+        while stat.read_text().rpartition(")")[2].split()[0] != "Z":
+            time.sleep(0.01)
+        # A zombie does nothing more, whether or not somebody waits for it.
+        assert owner.is_dead(name)
+    assert owner.is_dead(name)

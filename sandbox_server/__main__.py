@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import dataclasses
 import json
 import logging
 import os
@@ -12,7 +13,7 @@ import resource
 import signal
 import sys
 
-from sandbox_server import cache, runtime
+from sandbox_server import cache, runtime, state
 from sandbox_server.backends import BACKENDS, BackendError
 from sandbox_server.config import ServerConfig
 from sandbox_server.engine import Engine
@@ -27,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--address",
         default=defaults.address,
-        help="host:port (port 0: any free one) or unix:/path; default %(default)s",
+        help="host:port (port 0: any free one), unix:/path, or unix: alone for a socket that only "
+        "this user can reach; default %(default)s",
     )
     parser.add_argument(
         "--backend",
@@ -89,13 +91,15 @@ async def serve(config: ServerConfig, *, exit_with_stdin: bool = False) -> None:
     Prints one line of JSON with the address when it is ready.
 
     Raises:
-        AddressError, BackendError, RuntimeBuildError: If it cannot serve as asked.
+        AddressError, BackendError, RuntimeBuildError, StateFolderError: If it cannot serve as
+            asked.
     """
     _raise_open_files(config.max_episodes)
     if config.backend == "process":
         _log.warning("backend `process` isolates nothing: do not run code you do not trust")
     runtimes = {name: runtime.ensure(name) for name in config.runtimes}
     cache.tidy()
+    state.reap_dead()
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     if exit_with_stdin:
@@ -106,15 +110,20 @@ async def serve(config: ServerConfig, *, exit_with_stdin: bool = False) -> None:
                 "--exit-with-stdin needs a pipe, a socket or a terminal as standard input, "
                 "which a file or /dev/null is not"
             ) from None
-    server = Server(Engine(config, runtimes))
-    address = await server.start()
-    print(json.dumps({"address": address}), flush=True)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
-    await stopped.wait()
-    if exit_with_stdin:
-        loop.remove_reader(0)
-    await server.stop()
+    if config.address == "unix:":
+        config = dataclasses.replace(config, address=f"unix:{state.folder()}/socket")
+    try:
+        server = Server(Engine(config, runtimes))
+        address = await server.start()
+        print(json.dumps({"address": address}), flush=True)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopped.set)
+        await stopped.wait()
+        if exit_with_stdin:
+            loop.remove_reader(0)
+        await server.stop()
+    finally:
+        state.remove()
 
 
 def main() -> int:
@@ -127,7 +136,12 @@ def main() -> int:
     )
     try:
         asyncio.run(serve(config_from(arguments), exit_with_stdin=arguments.exit_with_stdin))
-    except (AddressError, BackendError, runtime.RuntimeBuildError) as error:
+    except (
+        AddressError,
+        BackendError,
+        runtime.RuntimeBuildError,
+        state.StateFolderError,
+    ) as error:
         print(f"sandbox_server: {error}", file=sys.stderr)
         return 1
     return 0

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 
 from sandbox_api.v1 import sandbox_pb2 as pb
 
+from sandbox_server import host_process
 from sandbox_server.failures import Failure, Lost, ProcessEnd, blame
 from sandbox_server.poller import Poller
 from sandbox_server.worker import frames
@@ -83,10 +84,10 @@ class Channel:
 
     __slots__ = (
         "_cause",
-        "_cpu_limit_s",
         "_inbox",
         "_inbox_bytes",
         "_kill_timeout_s",
+        "_limits",
         "_max_info_bytes",
         "_max_message_bytes",
         "_max_observation_bytes",
@@ -143,7 +144,7 @@ class Channel:
         self._next_id = 0
         self._next_check = math.inf
         self._cause: Failure | Lost | None = None
-        self._cpu_limit_s = limits.cpu_time_s
+        self._limits = limits
         self._kill_timeout_s = kill_timeout_s
         self.key = key
         self.family = family
@@ -208,6 +209,9 @@ class Channel:
     def _receive(self) -> None:
         """Read what is there, one datagram at a time; stop at the first violation."""
         while self._cause is None:
+            if not self.locked_down:
+                self._greet()
+                return
             try:
                 datagram = self._socket.recv(_FRAGMENT)
             except BlockingIOError:
@@ -217,9 +221,7 @@ class Channel:
             if not datagram:
                 self._note_eof()
                 return
-            if not self.locked_down:
-                self._greet(datagram)
-            elif datagram[0] == 0 and not self._inbox:
+            if datagram[0] == 0 and not self._inbox:
                 self._take(datagram[1:])
                 # One request, one answer: looking for a second now would cost a system
                 # call a step. If there is one, epoll says so.
@@ -227,10 +229,24 @@ class Channel:
             else:
                 self._collect(datagram)
 
-    def _greet(self, datagram: bytes) -> None:
-        """The first datagram is from before the process saw its program: it is trusted."""
+    def _greet(self) -> None:
+        """Read the first datagram: from before the process saw its program, so it is trusted."""
+        try:
+            datagram, ancillary, _, _ = self._socket.recvmsg(
+                _FRAGMENT, host_process.CREDENTIALS_SPACE
+            )
+        except BlockingIOError:
+            return
+        except OSError:
+            datagram, ancillary = b"", []
+        if not datagram:
+            self._note_eof()
+            return
         if datagram == frames.LOCKED_DOWN:
             self.locked_down = True
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
+            if sender := host_process.sender(ancillary):
+                host_process.offer_to_oom(*sender)
         else:
             self.lockdown_error = datagram.decode("utf-8", "replace")
             self._cause = Lost("a protection could not be put in force; see the server's log")
@@ -336,7 +352,7 @@ class Channel:
         if self._cause is None and self._pending:
             # It may have answered and then died.
             self._drain()
-        cause = self._cause or blame(end, self._phase(), self._cpu_limit_s)
+        cause = self._cause or blame(end, self._phase(), self._limits)
         self._poller.remove(self._socket.fileno())
         self._socket.close()
         if self.pidfd >= 0:

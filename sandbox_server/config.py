@@ -51,7 +51,8 @@ class ServerConfig:
     """Settings of one server.
 
     Attributes:
-        address: "host:port" (port 0: any free one) or "unix:/path".
+        address: "host:port" (port 0: any free one), "unix:/path", or "unix:" alone for a
+            socket in a folder of the server's own.
         backend: "nsjail", or "process", which isolates nothing.
         runtimes: Runtimes to offer; each is built at the start if it is not there.
         max_episodes: Live episode processes at most; more is RESOURCE_EXHAUSTED.

@@ -53,13 +53,13 @@ class ProcessEnd(NamedTuple):
     out_of_memory: bool = False
 
 
-def blame(end: ProcessEnd, phase: pb.Phase, cpu_limit_s: float) -> Failure | Lost:
+def blame(end: ProcessEnd, phase: pb.Phase, limits: pb.Limits) -> Failure | Lost:
     """Judge the end of a process that the server did not ask for.
 
     Args:
         end: How it ended.
         phase: What it was doing.
-        cpu_limit_s: Its limit of CPU seconds.
+        limits: Those of its program.
     """
     if end.status is None:
         return Failure(
@@ -69,7 +69,7 @@ def blame(end: ProcessEnd, phase: pb.Phase, cpu_limit_s: float) -> Failure | Los
     if os.WIFSIGNALED(end.status):
         number = os.WTERMSIG(end.status)
         if number == signal.SIGKILL:
-            return _blame_for_kill(end, phase, cpu_limit_s)
+            return _blame_for_kill(end, phase, limits)
         name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
         return Failure(
             pb.OUTCOME_SIGNALED,
@@ -86,18 +86,21 @@ def blame(end: ProcessEnd, phase: pb.Phase, cpu_limit_s: float) -> Failure | Los
     )
 
 
-def _blame_for_kill(end: ProcessEnd, phase: pb.Phase, cpu_limit_s: float) -> Failure | Lost:
+def _blame_for_kill(end: ProcessEnd, phase: pb.Phase, limits: pb.Limits) -> Failure | Lost:
     """A SIGKILL that the server did not send; a process cannot send it to itself."""
-    if end.cpu_s >= cpu_limit_s - _CPU_SLACK_S:
+    if end.cpu_s >= limits.cpu_time_s - _CPU_SLACK_S:
         message = f"the episode used {end.cpu_s:.1f} s of CPU time"
         return Failure(
             pb.OUTCOME_TIME_LIMIT,
             pb.Diagnostic(phase=phase, message=message, limit="cpu_time_s"),
         )
-    if end.out_of_memory:
+    if not end.out_of_memory:
+        return Lost("somebody on the host killed the episode's process")
+    if limits.max_processes > 1:
+        # Each of its processes has the limit for itself: several may well be the cause.
         message = "the jail's memory ran out, and this episode held much"
         return Failure(pb.OUTCOME_MEMORY_LIMIT, pb.Diagnostic(phase=phase, message=message))
-    return Lost("somebody on the host killed the episode's process")
+    return Lost("the jail's memory ran out, though this episode kept within its own limit")
 
 
 def outcome_name(outcome: pb.Outcome) -> str:

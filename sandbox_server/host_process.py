@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import select
 import socket
@@ -11,6 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# Half of all memory: an episode goes before any process that is not larger by that much.
+_OOM_SCORE_ADJ = 500
 _CREDENTIALS = struct.Struct("iII")
 # Room for them beside a datagram.
 CREDENTIALS_SPACE = socket.CMSG_SPACE(_CREDENTIALS.size)
@@ -43,6 +46,31 @@ def open_process(pid: int, user: int) -> int | None:
             return pidfd
     os.close(pidfd)
     return None
+
+
+def offer_to_oom(pid: int, user: int) -> None:
+    """Have the kernel, when memory runs out, end this process rather than its jail or server.
+
+    Best effort: without it the kernel goes by size alone.
+
+    Args:
+        pid: The process.
+        user: Its user: the pid may be another process's by now.
+    """
+    with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+        folder = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY)
+        stack.callback(os.close, folder)
+        if os.fstat(folder).st_uid == user:
+            file = os.open("oom_score_adj", os.O_WRONLY, dir_fd=folder)
+            stack.callback(os.close, file)
+            os.write(file, _oom_score_adj())
+
+
+@functools.cache
+def _oom_score_adj() -> bytes:
+    """Above the server's own, which its episodes would otherwise inherit."""
+    own = int(Path("/proc/self/oom_score_adj").read_text())
+    return str(min(own + _OOM_SCORE_ADJ, 1000)).encode()
 
 
 def inner_pid(pid: int) -> int:

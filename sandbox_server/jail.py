@@ -133,6 +133,8 @@ class Jail:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError as error:
             raise JailFullError(f"no descriptors for an episode: {error.strerror}") from None
+        # Its first word then says which host process it is.
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         user = self._free_users.popleft() if self._maps_users else 0
         family = Family(user, sweep=self._maps_users and limits.max_processes > 1)
         channel = self._channel(ours, family, limits, on_end)

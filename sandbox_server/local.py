@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from types import TracebackType
+
+from sandbox_server import state
 
 
 class LocalServer:
     """Starts a sandbox server for this process alone.
 
-    It listens on a Unix socket in a folder that only this user can enter, and exits when
-    this object is closed or this process ends, however it ends.
+    It listens on a Unix socket in a folder of its own that only this user can enter, and
+    exits when this object is closed or this process ends, however it ends.
 
     Args:
         backend: "nsjail", or "process", which isolates nothing.
@@ -40,9 +40,8 @@ class LocalServer:
         python: str = sys.executable,
         log_level: str = "WARNING",
     ) -> None:
-        self._folder = tempfile.mkdtemp(prefix="spadework-")
         command = [python, "-m", "sandbox_server", "--exit-with-stdin"]
-        command += ["--address", f"unix:{self._folder}/socket", "--backend", backend]
+        command += ["--address", "unix:", "--backend", backend]
         command += ["--max-episodes", str(max_episodes), "--log-level", log_level]
         for runtime in runtimes:
             command += ["--runtime", runtime]
@@ -70,7 +69,8 @@ class LocalServer:
             self.process.kill()
             self.process.wait()
         self.process.stdout.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        # Its own doing, unless it was killed.
+        state.reap_dead()
 
     def __enter__(self) -> LocalServer:
         return self

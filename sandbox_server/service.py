@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import socket
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -258,6 +259,7 @@ class Server:
             BackendError: If a protection is not in force.
         """
         address = self._engine.config.address
+        _refuse_taken(address)
         try:
             # Before the jails, which take a while: a taken port is told at once.
             port = self._server.add_insecure_port(address)
@@ -285,3 +287,16 @@ class Server:
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._server.stop(self._engine.config.drain_timeout_s)
         await self._engine.close()
+
+
+def _refuse_taken(address: str) -> None:
+    """gRPC would take a live server's Unix socket over, which nobody could reach any more.
+
+    Raises:
+        AddressError: If a server listens there. What a killed one left is no matter.
+    """
+    if not address.startswith("unix:"):
+        return
+    with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
+        probe.connect(address.removeprefix("unix:"))
+        raise AddressError(f"cannot listen on {address}: another server does; stop it first")

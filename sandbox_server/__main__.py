@@ -35,7 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--backend",
         choices=sorted(BACKENDS),
         default=defaults.backend,
-        help="nsjail, or process, which isolates nothing; default %(default)s",
+        help="nsjail, docker, or process, which isolates nothing; default %(default)s",
+    )
+    parser.add_argument(
+        "--docker-runtime",
+        default=defaults.docker_runtime,
+        metavar="NAME",
+        help="with --backend docker: which of the daemon's runtimes to use, as runsc; "
+        "default: the daemon's own",
     )
     parser.add_argument(
         "--runtime",
@@ -62,6 +69,7 @@ def config_from(arguments: argparse.Namespace) -> ServerConfig:
     return ServerConfig(
         address=arguments.address,
         backend=arguments.backend,
+        docker_runtime=arguments.docker_runtime,
         runtimes=tuple(arguments.runtimes or ["stdlib"]),
         max_episodes=arguments.max_episodes,
     )

@@ -53,7 +53,7 @@ class ServerConfig:
     Attributes:
         address: "host:port" (port 0: any free one), "unix:/path", or "unix:" alone for a
             socket in a folder of the server's own.
-        backend: "nsjail", or "process", which isolates nothing.
+        backend: "nsjail", "docker", or "process", which isolates nothing.
         runtimes: Runtimes to offer; each is built at the start if it is not there.
         max_episodes: Live episode processes at most; more is RESOURCE_EXHAUSTED.
         max_records: Episodes remembered at most, ended ones included; the oldest ended
@@ -70,6 +70,9 @@ class ServerConfig:
             kill waits behind them.
         jail_memory_bytes: Memory of one jail, by cgroup where there is one; 0 means four
             fifths of the machine's.
+        jail_cpus: CPUs of one jail of the docker backend; 0 means all of the machine's.
+        docker_runtime: Which of the daemon's runtimes the docker backend uses, as "runsc";
+            empty for the daemon's default.
         retry_delay_s: What a client is told to wait when the server is full.
         kill_timeout_s: How long a killed process may take to be gone before the item is
             answered anyway.
@@ -91,6 +94,8 @@ class ServerConfig:
     max_pending_items: int = 32_768
     max_spawns_in_flight: int = 8
     jail_memory_bytes: int = 0
+    jail_cpus: float = 0.0
+    docker_runtime: str = ""
     retry_delay_s: float = 0.5
     kill_timeout_s: float = 5.0
     drain_timeout_s: float = 5.0

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from sandbox_server import probe, runtime
 from sandbox_server.backends import BackendError
-from sandbox_server.backends.nsjail import find_nsjail, maps_user_ids
+from sandbox_server.backends.ids import maps_user_ids
+from sandbox_server.backends.nsjail import find_nsjail
 from sandbox_server.cgroups import usable_controllers
 from sandbox_server.config import ServerConfig
 from sandbox_server.engine import Engine

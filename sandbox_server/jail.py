@@ -409,9 +409,10 @@ class Jail:
         self._poller.remove(self._control.fileno())
         self._process.kill()
         if not self._ready.done():
+            failure = self._process.handle.failure or why
             self._ready.set_exception(
                 BackendError(
-                    f"the jail of runtime {self.runtime.name!r} did not start: {why}; "
+                    f"the jail of runtime {self.runtime.name!r} did not start: {failure}; "
                     "run `spadework doctor`"
                 )
             )

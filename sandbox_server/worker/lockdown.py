@@ -17,15 +17,15 @@ from . import seccomp
 
 EPISODE_FD = 3
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mount.argtypes = (
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mount.argtypes = (
     ctypes.c_char_p,
     ctypes.c_char_p,
     ctypes.c_char_p,
     ctypes.c_ulong,
     ctypes.c_char_p,
 )
-_libc.syscall.restype = ctypes.c_long
+libc.syscall.restype = ctypes.c_long
 
 _CLONE_NEWNS = 0x00020000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
@@ -40,7 +40,7 @@ _STACK_BYTES = 8 * 1024 * 1024
 _SINGLE, _FORKING = seccomp.build(may_fork=False), seccomp.build(may_fork=True)
 
 
-def _check(result: int, what: str) -> None:
+def check(result: int, what: str) -> None:
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
@@ -85,13 +85,13 @@ def limit_resources(limits: dict[str, Any], address_space_bytes: int, *, own_use
 
 def private_scratch(limits: dict[str, Any], user: int) -> None:
     """Give the process a mount namespace of its own, with an empty tmpfs on /tmp."""
-    _check(_libc.unshare(_CLONE_NEWNS), "unshare(CLONE_NEWNS)")
+    check(libc.unshare(_CLONE_NEWNS), "unshare(CLONE_NEWNS)")
     options = (
         f"size={limits['scratch_bytes']},nr_inodes={limits['scratch_inodes'] + 1},"
         f"mode=0700,uid={user},gid={user}"
     )
-    _check(
-        _libc.mount(
+    check(
+        libc.mount(
             b"scratch",
             b"/tmp",
             b"tmpfs",
@@ -102,21 +102,28 @@ def private_scratch(limits: dict[str, Any], user: int) -> None:
     )
 
 
+def set_capabilities(numbers: frozenset[int]) -> None:
+    """Have these capabilities in the permitted and the effective set, and no others."""
+    bits = sum(1 << number for number in numbers)
+    low, high = bits & 0xFFFFFFFF, bits >> 32
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    # Effective, permitted and inheritable, of the lower half and then of the upper one.
+    sets = (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)
+    number = _SYS_CAPSET[os.uname().machine]
+    check(libc.syscall(ctypes.c_long(number), ctypes.byref(header), ctypes.byref(sets)), "capset")
+
+
 def drop_privileges(user: int) -> None:
     """Become `user` for good, without capabilities or a way to new ones."""
     if os.getuid() != user:
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
-    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    nothing = (ctypes.c_uint32 * 6)()
-    number = _SYS_CAPSET[os.uname().machine]
-    if _libc.syscall(ctypes.c_long(number), ctypes.byref(header), ctypes.byref(nothing)) != 0:
-        raise OSError(ctypes.get_errno(), "capset refused")
+    check(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    set_capabilities(frozenset())
     # Changing user clears the death signal and the dumpable flag: set them after it.
-    _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "dumpable")
-    _check(_libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0), "pdeathsig")
+    check(libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "dumpable")
+    check(libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0), "pdeathsig")
 
 
 def lock_down(
@@ -141,13 +148,13 @@ def lock_down(
         private_scratch(limits, user)
     limit_resources(limits, address_space_bytes, own_user=own_user)
     if not isolated:
-        _check(_libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0), "pdeathsig")
+        check(libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0), "pdeathsig")
         return
     os.umask(0o077)
     drop_privileges(user)
     os.chdir("/tmp")
     program = _FORKING if limits["max_processes"] > 1 else _SINGLE
-    seccomp.install(_libc, seccomp.for_process(program, os.getpid()))
+    seccomp.install(libc, seccomp.for_process(program, os.getpid()))
 
 
 def limit_name(error: OSError) -> str:

@@ -10,6 +10,7 @@ import ctypes
 import errno
 import platform
 import struct
+from collections.abc import Mapping
 
 from . import syscalls
 
@@ -184,6 +185,21 @@ def build(*, may_fork: bool, machine: str | None = None) -> bytes:
             checks += [_instruction(_JEQ, command, 0, 1), allow]
         program += _on(number(name), [*checks, otherwise])
     program.append(refuse)
+    return b"".join(program)
+
+
+def refusing(numbers: Mapping[str, tuple[int | None, int | None]]) -> bytes:
+    """A filter that refuses some calls and has no opinion of the others.
+
+    Args:
+        numbers: The calls, as in `syscalls`.
+    """
+    machine = platform.machine()
+    program = [_instruction(_LD, _NR)]
+    for pair in numbers.values():
+        refused = pair[0 if machine == "x86_64" else 1]
+        program += _on(refused, [_instruction(_RET, _errno(errno.EPERM))])
+    program.append(_instruction(_RET, _ALLOW))
     return b"".join(program)
 
 

@@ -168,3 +168,12 @@ CONDITIONAL: dict[str, tuple[int | None, int | None]] = {
     "ioctl": (16, 29),
     "fcntl": (72, 25),
 }
+
+# What a zygote in a container needs until its jail is built, and never again.
+ONCE_AT_THE_START: dict[str, tuple[int | None, int | None]] = {
+    "socket": (41, 198),
+    "connect": (42, 203),
+    "execve": (59, 221),
+    "pivot_root": (155, 41),
+    "umount2": (166, 39),
+}

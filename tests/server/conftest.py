@@ -12,6 +12,7 @@ from sandbox_api.client import AsyncSandboxClient
 from sandbox_api.types import Episode, Limits, Program, ResetItem, StepItem, StepResult
 
 from sandbox_server import LocalServer
+from sandbox_server.backends import docker
 
 COUNTER = """
 class CounterEnv:
@@ -65,6 +66,16 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def containers(server_pid: int) -> list[int]:
+    """First processes of the containers of a server."""
+    with contextlib.closing(docker.connect()) as client:
+        return [
+            client.api.inspect_container(found["Id"])["State"]["Pid"]
+            for found in client.api.containers(filters={"label": docker.OWNER_LABEL})
+            if found["Labels"][docker.OWNER_LABEL].startswith(f"{server_pid}-")
+        ]
+
+
 class Sandbox:
     """A client with the few verbs that most tests need."""
 
@@ -75,9 +86,12 @@ class Sandbox:
         self._started: list[str] = []
 
     def episode_processes(self) -> list[int]:
-        """Host pids of this server's episodes: its descendants with an episode's user id."""
+        """Host pids of this server's episodes: what its jails hold, with an episode's user id."""
         found = []
-        for pid in descendants(self._server.process.pid):
+        above = [self._server.process.pid]
+        if self.backend == "docker":
+            above = containers(self._server.process.pid)
+        for pid in [below for ancestor in above for below in descendants(ancestor)]:
             with contextlib.suppress(FileNotFoundError):
                 if Path(f"/proc/{pid}").stat().st_uid >= _FIRST_EPISODE_ID:
                     found.append(pid)
@@ -125,9 +139,13 @@ class Sandbox:
         assert result.reward == 1.0
 
 
-@pytest.fixture(
-    scope="session", params=["process", pytest.param("nsjail", marks=pytest.mark.nsjail)]
-)
+JAILS = [
+    pytest.param("nsjail", marks=pytest.mark.nsjail),
+    pytest.param("docker", marks=pytest.mark.docker),
+]
+
+
+@pytest.fixture(scope="session", params=["process", *JAILS])
 def server(request: pytest.FixtureRequest) -> Iterator[tuple[str, LocalServer]]:
     with LocalServer(backend=request.param) as running:
         yield request.param, running
@@ -142,16 +160,17 @@ async def sandbox(server: tuple[str, LocalServer]) -> AsyncIterator[Sandbox]:
         await sandbox.nothing_left()
 
 
-@pytest.fixture(scope="session")
-def jailed_server() -> Iterator[LocalServer]:
-    with LocalServer(backend="nsjail") as running:
+@pytest.fixture(scope="session", params=JAILS)
+def jailed_server(request: pytest.FixtureRequest) -> Iterator[LocalServer]:
+    with LocalServer(backend=request.param) as running:
         yield running
 
 
 @pytest.fixture
 async def jailed(jailed_server: LocalServer) -> AsyncIterator[Sandbox]:
-    """For what only the jail enforces."""
+    """For what only a jail enforces."""
     async with AsyncSandboxClient(jailed_server.address) as client:
-        sandbox = Sandbox(client, "nsjail", jailed_server)
+        backend = (await client.server_info()).backend
+        sandbox = Sandbox(client, backend, jailed_server)
         yield sandbox
         await sandbox.nothing_left()

@@ -1,0 +1,256 @@
+"""One container of the docker backend, from its creation to its removal.
+
+A thread of its own keeps it: the engine takes a third of a second to start a container, and
+neither that nor its end may hold up the server's event loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sandbox_server import host_process, owner
+from sandbox_server.backends.base import BackendError
+from sandbox_server.backends.ids import host_ids
+from sandbox_server.worker import container as inside
+
+_log = logging.getLogger(__name__)
+
+# From the engine's "started" to the zygote's first word.
+_CONNECT_TIMEOUT_S = 30.0
+_CONNECT_INTERVAL_S = 0.2
+_REMOVE_TIMEOUT_S = 10.0
+_REMOVE_INTERVAL_S = 0.05
+# The end of what a container that failed had to say.
+_SAID_BYTES = 2_000
+
+SOCKET = "supervisor"
+_FOLDER_PREFIX = "spadework-jail-"
+_PEER = struct.Struct("iII")
+
+
+class Container:
+    """A container with a zygote in it.
+
+    Args:
+        connect: Makes a client of the engine, for the thread alone.
+        create: Creates the container, given the client and the folder that holds the
+            supervisor's socket.
+        control: The zygote's end of its control socket, to be handed over, and closed.
+
+    Attributes:
+        failure: Why it did not start; empty if it did, or has not yet.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Any],
+        create: Callable[[Any, Path], Any],
+        control: socket.socket,
+    ) -> None:
+        self.failure = ""
+        self._connect = connect
+        self._create = create
+        self._control = control
+        self._ending = threading.Event()
+        self._pidfd = -1
+        # Not a daemon thread: a server that exits waits until its containers are gone.
+        self._thread = threading.Thread(target=self._keep, name="container")
+        self._thread.start()
+
+    def end(self, timeout_s: float) -> None:
+        """Wait for the end of all processes in it, and bring it about if it takes too long.
+
+        Its removal, which is the engine's business, may take a little longer.
+        """
+        self._ending.set()
+        pidfd = self._pidfd
+        if pidfd >= 0 and not _ended(pidfd, timeout_s):
+            # The zygote is init of its pid namespace: the kernel ends the rest.
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            _ended(pidfd, None)
+
+    def _keep(self) -> None:
+        import docker.errors
+        import requests
+
+        try:
+            with contextlib.closing(self._connect()) as client:
+                self._run(client)
+        except (
+            docker.errors.DockerException,
+            requests.RequestException,
+            BackendError,
+            OSError,
+        ) as error:
+            if not self._ending.is_set():
+                self.failure = str(error)
+                _log.error("container: %s", error)
+        finally:
+            self._control.close()
+
+    def _run(self, client: Any) -> None:
+        folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{owner.name()}-"))
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+                _listen(listener, folder)
+                container = self._create(client, folder)
+                try:
+                    said = container.attach(stream=True, logs=False, stdout=True, stderr=True)
+                    container.start()
+                    try:
+                        self._hand_over(container, listener)
+                    except (OSError, BackendError) as error:
+                        _kill(container)
+                        last = b"".join(said)[-_SAID_BYTES:].decode("utf-8", "replace").strip()
+                        raise BackendError(f"{error}\n{last}".strip()) from None
+                    shutil.rmtree(folder)
+                    self._control.close()
+                    for words in said:
+                        _log.warning("container: %s", words.decode("utf-8", "replace").strip())
+                    # The engine may have gone away, and the container not.
+                    _ended(self._pidfd, None)
+                finally:
+                    _remove(container)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _hand_over(self, container: Any, listener: socket.socket) -> None:
+        """Wait for the zygote, map its ids, and give it its end of the control socket.
+
+        Raises:
+            BackendError: If it is not our zygote that connects, or it fails.
+            OSError: If its ids cannot be mapped.
+        """
+        with self._accept(container, listener) as connection:
+            connection.settimeout(_CONNECT_TIMEOUT_S)
+            pid, user, _ = _PEER.unpack(
+                connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+            )
+            container.reload()
+            init = container.attrs["State"]["Pid"]
+            if user != host_ids()[0] or pid != init:
+                raise BackendError(
+                    f"process {pid} of user {user} connected in place of the zygote, process "
+                    f"{init}; the server must run in the pid namespace of the Docker daemon"
+                )
+            process = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                # It was running after the folder was opened, so the folder is of that process.
+                self._pidfd = host_process.open_process(pid, user) or -1
+                said = connection.recv(4096)
+                if said != inside.UNSHARED:
+                    raise BackendError(
+                        "the zygote could not build its jail; `spadework doctor` shows what "
+                        f"this machine lacks:\n{said.decode('utf-8', 'replace')}"
+                    )
+                _map_ids(process)
+            finally:
+                os.close(process)
+            socket.send_fds(connection, [inside.MAPPED], [self._control.fileno()])
+            # It closes the connection when its jail is built, or says why it is not.
+            if said := connection.recv(4096):
+                raise BackendError(
+                    f"the zygote could not build its jail:\n{said.decode('utf-8', 'replace')}"
+                )
+
+    def _accept(self, container: Any, listener: socket.socket) -> socket.socket:
+        """The connection that the zygote makes, once; nobody can make a second one."""
+        import docker.errors
+
+        deadline = time.monotonic() + _CONNECT_TIMEOUT_S
+        listener.settimeout(_CONNECT_INTERVAL_S)
+        while not self._ending.is_set():
+            try:
+                connection, _ = listener.accept()
+            except TimeoutError:
+                with contextlib.suppress(docker.errors.NotFound):
+                    container.reload()
+                    if container.status in ("created", "running"):
+                        if time.monotonic() < deadline:
+                            continue
+                        raise BackendError("the zygote did not connect in time") from None
+                raise BackendError("the container ended before its zygote connected") from None
+            listener.close()
+            return connection
+        raise BackendError("the jail was closed before its container was up")
+
+
+def _listen(listener: socket.socket, folder: Path) -> None:
+    """Listen in a folder that only the container's user, and root, can enter."""
+    user, group, _ = host_ids()
+    path = folder / SOCKET
+    listener.bind(str(path))
+    path.chmod(0o600)
+    os.chown(path, user, group)
+    os.chown(folder, user, group)
+    listener.listen(1)
+
+
+def _map_ids(process: int) -> None:
+    """Write the id maps of a process's user namespace, given its folder in /proc."""
+    user, group, count = host_ids()
+    texts = {"uid_map": f"0 {user} {count}", "gid_map": f"0 {group} {count}"}
+    if count == 1:
+        # The kernel lets an ordinary user map its group only so.
+        texts = {"setgroups": "deny", **texts}
+    for name, text in texts.items():
+        descriptor = os.open(name, os.O_WRONLY, dir_fd=process)
+        try:
+            os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
+
+
+def _ended(pidfd: int, timeout_s: float | None) -> bool:
+    """Wait for the end of a process; True if it came in time."""
+    if pidfd < 0:
+        return True
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(None if timeout_s is None else timeout_s * 1_000))
+
+
+def _kill(container: Any) -> None:
+    import docker.errors
+
+    with contextlib.suppress(docker.errors.APIError):
+        container.kill()
+
+
+def _remove(container: Any) -> None:
+    """Have the container gone; the engine, which removes it by itself, may be at it."""
+    import docker.errors
+
+    deadline = time.monotonic() + _REMOVE_TIMEOUT_S
+    while True:
+        try:
+            container.remove(force=True)
+            return
+        except docker.errors.NotFound:
+            return
+        except docker.errors.APIError as error:
+            if time.monotonic() > deadline:
+                _log.warning("container %s was not removed: %s", container.short_id, error)
+                return
+        time.sleep(_REMOVE_INTERVAL_S)
+
+
+def reap_folders() -> None:
+    """Remove the sockets' folders of servers that were killed while a container started."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
+        if owner.is_dead(folder.name.removeprefix(_FOLDER_PREFIX).rpartition("-")[0]):
+            shutil.rmtree(folder, ignore_errors=True)

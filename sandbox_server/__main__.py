@@ -15,9 +15,10 @@ import sys
 
 from sandbox_server import cache, runtime, state
 from sandbox_server.backends import BACKENDS, BackendError
-from sandbox_server.config import ServerConfig
+from sandbox_server.config import AddressError, ServerConfig
 from sandbox_server.engine import Engine
-from sandbox_server.service import AddressError, Server
+from sandbox_server.service import Server
+from sandbox_server.telemetry import logs, traces
 
 _log = logging.getLogger("sandbox_server")
 
@@ -62,7 +63,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="exit when standard input closes: the server then never outlives who started it",
     )
-    parser.add_argument("--log-level", default="INFO", help="default %(default)s")
+    parser.add_argument(
+        "--drain-timeout-s",
+        type=float,
+        metavar="S",
+        default=defaults.drain_timeout_s,
+        help="wait so long for live episodes after SIGTERM or Ctrl-C; a second signal ends the "
+        "wait; default %(default)g",
+    )
+    parser.add_argument(
+        "--metrics-address",
+        metavar="HOST:PORT",
+        default=defaults.metrics_address,
+        help="serve Prometheus metrics at http://HOST:PORT/metrics; default: nowhere",
+    )
+    parser.add_argument(
+        "--otlp-endpoint",
+        metavar="URL",
+        default=traces.endpoint_from_environment(),
+        help="send OpenTelemetry traces there, as http://localhost:4317; default: "
+        "$OTEL_EXPORTER_OTLP_ENDPOINT, else nowhere",
+    )
+    parser.add_argument(
+        "--log-format", choices=logs.FORMATS, default="text", help="default %(default)s"
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        type=str.lower,
+        default="info",
+        help="default %(default)s",
+    )
 
 
 def config_from(arguments: argparse.Namespace) -> ServerConfig:
@@ -72,6 +103,9 @@ def config_from(arguments: argparse.Namespace) -> ServerConfig:
         docker_runtime=arguments.docker_runtime,
         runtimes=tuple(arguments.runtimes or ["stdlib"]),
         max_episodes=arguments.max_episodes,
+        drain_timeout_s=arguments.drain_timeout_s,
+        metrics_address=arguments.metrics_address,
+        otlp_endpoint=arguments.otlp_endpoint,
     )
 
 
@@ -96,11 +130,13 @@ def _raise_open_files(max_episodes: int) -> None:
 async def serve(config: ServerConfig, *, exit_with_stdin: bool = False) -> None:
     """Serve until SIGTERM, SIGINT or, if asked, the end of standard input.
 
-    Prints one line of JSON with the address when it is ready.
+    Prints one line of JSON with the address when it is ready. A signal drains: live episodes
+    may go on to their ends for `drain_timeout_s`. A second one ends at once. The end of
+    standard input ends at once, too: whoever the episodes were for is gone.
 
     Raises:
-        AddressError, BackendError, RuntimeBuildError, StateFolderError: If it cannot serve as
-            asked.
+        AddressError, BackendError, RuntimeBuildError, StateFolderError, TracingError: If it
+            cannot serve as asked.
     """
     _raise_open_files(config.max_episodes)
     if config.backend == "process":
@@ -108,11 +144,21 @@ async def serve(config: ServerConfig, *, exit_with_stdin: bool = False) -> None:
     runtimes = {name: runtime.ensure(name) for name in config.runtimes}
     cache.tidy()
     state.reap_dead()
-    stopped = asyncio.Event()
+    told, hurried = asyncio.Event(), asyncio.Event()
+
+    def on_signal() -> None:
+        (hurried if told.is_set() else told).set()
+
+    def on_stdin() -> None:
+        if not os.read(0, 4096):
+            loop.remove_reader(0)
+            told.set()
+            hurried.set()
+
     loop = asyncio.get_running_loop()
     if exit_with_stdin:
         try:
-            loop.add_reader(0, lambda: None if os.read(0, 4096) else stopped.set())
+            loop.add_reader(0, on_stdin)
         except OSError:
             raise BackendError(
                 "--exit-with-stdin needs a pipe, a socket or a terminal as standard input, "
@@ -121,15 +167,17 @@ async def serve(config: ServerConfig, *, exit_with_stdin: bool = False) -> None:
     if config.address == "unix:":
         config = dataclasses.replace(config, address=f"unix:{state.folder()}/socket")
     try:
+        if config.otlp_endpoint:
+            traces.start(config.otlp_endpoint)
         server = Server(Engine(config, runtimes))
         address = await server.start()
-        print(json.dumps({"address": address}), flush=True)
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stopped.set)
-        await stopped.wait()
-        if exit_with_stdin:
-            loop.remove_reader(0)
-        await server.stop()
+            loop.add_signal_handler(number, on_signal)
+        print(json.dumps({"address": address}), flush=True)
+        await told.wait()
+        await server.drain(hurried)
+        await server.stop(at_once=hurried.is_set())
+        await traces.stop()
     finally:
         state.remove()
 
@@ -138,10 +186,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="sandbox_server", description=__doc__)
     add_arguments(parser)
     arguments = parser.parse_args()
-    logging.basicConfig(
-        level=arguments.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    logs.configure(arguments.log_format, arguments.log_level)
     try:
         asyncio.run(serve(config_from(arguments), exit_with_stdin=arguments.exit_with_stdin))
     except (
@@ -149,6 +194,7 @@ def main() -> int:
         BackendError,
         runtime.RuntimeBuildError,
         state.StateFolderError,
+        traces.TracingError,
     ) as error:
         print(f"sandbox_server: {error}", file=sys.stderr)
         return 1

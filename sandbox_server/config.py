@@ -46,6 +46,10 @@ MAX_LIMITS = Limits(
 )
 
 
+class AddressError(Exception):
+    """The server cannot listen where it was asked to; the message says what to do."""
+
+
 @dataclass(frozen=True)
 class ServerConfig:
     """Settings of one server.
@@ -53,6 +57,9 @@ class ServerConfig:
     Attributes:
         address: "host:port" (port 0: any free one), "unix:/path", or "unix:" alone for a
             socket in a folder of the server's own.
+        metrics_address: "host:port" (port 0: any free one) of the Prometheus metrics, which
+            are not served when it is empty. They hold no secrets, and ask for none.
+        otlp_endpoint: Where traces go, as "http://host:4317"; nowhere when it is empty.
         backend: "nsjail", "docker", or "process", which isolates nothing.
         runtimes: Runtimes to offer; each is built at the start if it is not there.
         max_episodes: Live episode processes at most; more is RESOURCE_EXHAUSTED.
@@ -76,10 +83,15 @@ class ServerConfig:
         retry_delay_s: What a client is told to wait when the server is full.
         kill_timeout_s: How long a killed process may take to be gone before the item is
             answered anyway.
-        drain_timeout_s: How long calls in flight may take at a shutdown.
+        drain_timeout_s: How long a server that was told to end (SIGTERM, SIGINT) waits for its
+            live episodes. With `stop_grace_s` after it, within the 30 s that Kubernetes
+            gives by default; `docker stop` gives 10 (raise it with --stop-timeout).
+        stop_grace_s: How long calls in flight may take after that.
     """
 
     address: str = "127.0.0.1:50061"
+    metrics_address: str = ""
+    otlp_endpoint: str = ""
     backend: str = "nsjail"
     runtimes: tuple[str, ...] = ("stdlib",)
     default_limits: Limits = DEFAULT_LIMITS
@@ -98,7 +110,8 @@ class ServerConfig:
     docker_runtime: str = ""
     retry_delay_s: float = 0.5
     kill_timeout_s: float = 5.0
-    drain_timeout_s: float = 5.0
+    drain_timeout_s: float = 20.0
+    stop_grace_s: float = 5.0
 
     def resolve_limits(self, asked: Limits) -> Limits:
         """Fill in defaults and hold to the maxima.

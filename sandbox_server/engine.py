@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from sandbox_api.errors import UnavailableError
 from sandbox_api.types import Limits
 from sandbox_api.v1 import sandbox_pb2 as pb
 
@@ -17,6 +18,7 @@ from sandbox_server.jail_pool import JailPool
 from sandbox_server.player import Player
 from sandbox_server.programs import Programs
 from sandbox_server.runtime import Runtime
+from sandbox_server.telemetry.metrics import Metrics
 from sandbox_server.verification import Verifier
 
 
@@ -24,12 +26,16 @@ class Engine:
     """One server's state. Everything runs on one event loop; nothing here blocks.
 
     Attributes:
+        draining: Whether it takes no new episodes any more.
+        metrics: What it counts.
         jails: Its jails.
         episodes: Its table of episodes.
     """
 
     def __init__(self, config: ServerConfig, runtimes: dict[str, Runtime]) -> None:
         self.config = config
+        self.draining = False
+        self.metrics = Metrics()
         self.jails = JailPool(config, runtimes)
         self.episodes = Episodes(config)
         self._runtimes = runtimes
@@ -70,10 +76,42 @@ class Engine:
         self.episodes.ended_total.clear()
         self._player.steps_total = 0
 
+    def drain(self) -> None:
+        """From now on take no new programs and episodes; those that live go on."""
+        self.draining = True
+
+    def check_open(self) -> None:
+        """Hold a call that would start something to the server's taking it.
+
+        Raises:
+            UnavailableError: If it is draining.
+        """
+        if self.draining:
+            raise UnavailableError(
+                "the server is draining: it ends when its live episodes have, and starts nothing "
+                "new; use another, or this address again when it is back",
+                self.config.retry_delay_s,
+            )
+
     async def close(self) -> None:
         """End every episode and jail."""
         self._sweeper.cancel()
         self.jails.close()
+
+    @property
+    def pending_items(self) -> int:
+        """Steps in work in all calls together."""
+        return self._player.pending_items
+
+    @property
+    def steps_total(self) -> int:
+        """Steps answered since the start."""
+        return self._player.steps_total
+
+    @property
+    def programs(self) -> int:
+        """Programs remembered now."""
+        return len(self._programs)
 
     def info(self) -> pb.GetServerInfoResponse:
         """What the server is, allows and does at the moment."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import logging
 import time
 from collections.abc import Iterable
 
@@ -11,6 +12,9 @@ from sandbox_api.errors import EpisodeNotFoundError
 
 from sandbox_server.config import ServerConfig
 from sandbox_server.episode import Episode
+from sandbox_server.telemetry.calls import DEFAULT_TENANT, Subject
+
+_log = logging.getLogger(__name__)
 
 _SWEEP_INTERVAL_S = 1.0
 
@@ -28,6 +32,22 @@ class Episodes:
         self.records_full = False
         self._config = config
         self._episodes: dict[str, Episode] = {}
+
+    def __len__(self) -> int:
+        """How many are remembered."""
+        return len(self._episodes)
+
+    def record_bytes(self) -> int:
+        """What all records take."""
+        return sum(episode.record_bytes for episode in self._episodes.values())
+
+    def live_by_tenant(self) -> dict[str, int]:
+        """How many can take a step, by tenant."""
+        return {DEFAULT_TENANT: sum(e.live for e in self._episodes.values())}
+
+    def ended_by_tenant(self) -> dict[tuple[str, str], int]:
+        """Episodes ended, by cause and tenant."""
+        return {(cause, DEFAULT_TENANT): count for cause, count in self.ended_total.items()}
 
     def add(self, episode: Episode) -> None:
         self._episodes[episode.episode_id] = episode
@@ -51,6 +71,9 @@ class Episodes:
             self.ended_total[why] += 1
             channel, episode.channel = episode.channel, None
             episode.ended = why
+            if _log.isEnabledFor(logging.DEBUG):
+                about = Subject.of(episode.episode_id, episode.program.program_id)
+                _log.debug("episode ended: %s", why, extra=about._asdict())
             channel.close()
 
     def close(self, episodes: Iterable[Episode]) -> None:
@@ -91,9 +114,7 @@ class Episodes:
         if excess > 0:
             for episode in self._ended()[:excess]:
                 self._forget(episode)
-        excess_bytes = -self._config.max_record_bytes
-        for episode in self._episodes.values():
-            excess_bytes += episode.record_bytes
+        excess_bytes = self.record_bytes() - self._config.max_record_bytes
         if excess_bytes > 0:
             for episode in self._ended():
                 self._forget(episode)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import signal
 from typing import NamedTuple
 
 from sandbox_api.errors import InternalError
 from sandbox_api.v1 import sandbox_pb2 as pb
+
+from sandbox_server.telemetry import calls
 
 _log = logging.getLogger(__name__)
 
@@ -103,13 +104,17 @@ def _blame_for_kill(end: ProcessEnd, phase: pb.Phase, limits: pb.Limits) -> Fail
     return Lost("the jail's memory ran out, though this episode kept within its own limit")
 
 
-def outcome_name(outcome: pb.Outcome) -> str:
-    """The outcome's name without its prefix, as in `Load.ended_total`."""
-    return pb.Outcome.Name(outcome).removeprefix("OUTCOME_")
+def internal_error(
+    what: str, error: Exception, subject: calls.Subject | None = None
+) -> InternalError:
+    """Log a fault of the server's own; the client gets an id to look it up by, and no more.
 
-
-def internal_error(what: str, error: Exception) -> InternalError:
-    """Log a fault of the server's own; the client gets an id to look it up by, and no more."""
-    request_id = secrets.token_hex(8)
-    _log.error("%s failed; request id %s", what, request_id, exc_info=error)
+    Args:
+        what: What failed.
+        error: How.
+        subject: What it was about, where that is not what the running task says.
+    """
+    request_id = calls.request_id()
+    ids = {"request_id": request_id, **(subject._asdict() if subject else {})}
+    _log.error("%s failed", what, exc_info=error, extra=ids)
     return InternalError(f"the server failed; its log has request id {request_id}")

@@ -91,6 +91,11 @@ class Jail:
         poller.add(self._control.fileno(), self._on_control)
 
     @property
+    def queued(self) -> int:
+        """Processes asked for that are not there yet."""
+        return len(self._queue) + len(self._spawning)
+
+    @property
     def may_fork(self) -> bool:
         """Whether an episode's processes can be counted, and so be allowed at all.
 

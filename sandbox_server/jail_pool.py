@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import logging
 
 from sandbox_api.errors import CapacityError, UnavailableError
@@ -14,6 +15,7 @@ from sandbox_server.episode import ProgramRecord
 from sandbox_server.jail import Jail, JailDeadError, JailFullError
 from sandbox_server.poller import Poller
 from sandbox_server.runtime import Runtime
+from sandbox_server.telemetry import calls
 
 _log = logging.getLogger(__name__)
 
@@ -30,10 +32,12 @@ class JailPool:
 
     Attributes:
         live: Episode processes there are or are about to be.
+        restarts_total: Jails started again after they died, by runtime.
     """
 
     def __init__(self, config: ServerConfig, runtimes: dict[str, Runtime]) -> None:
         self.live = 0
+        self.restarts_total: collections.Counter[str] = collections.Counter()
         self._config = config
         self._runtimes = runtimes
         self._backend: Backend = BACKENDS[config.backend](config)
@@ -44,6 +48,17 @@ class JailPool:
     def __len__(self) -> int:
         """How many jails run now."""
         return len(self._jails)
+
+    @property
+    def queued(self) -> int:
+        """Episode processes asked for that are not there yet."""
+        return sum(jail.queued for jail in self._jails.values())
+
+    def by_runtime(self) -> dict[str, int]:
+        """How many jails run now, by runtime."""
+        running = collections.Counter({name: 0 for name in self._runtimes})
+        running.update(name for name, _ in self._jails)
+        return running
 
     @property
     def isolates(self) -> bool:
@@ -115,6 +130,7 @@ class JailPool:
         while not self._draining:
             try:
                 await self._start_jail(runtime, hash_seed)
+                self.restarts_total[runtime] += 1
                 return
             except Exception:
                 _log.exception("could not restart the jail of runtime %s", runtime)
@@ -139,7 +155,8 @@ class JailPool:
         jail = self._jail(program.runtime, hash_seed)
         self.live += 1
         try:
-            return await jail.spawn(program.limits, self._on_channel_end)
+            with calls.span("spawn"):
+                return await jail.spawn(program.limits, self._on_channel_end)
         except JailFullError as error:
             # There is no channel, whose end would count it down.
             self.live -= 1

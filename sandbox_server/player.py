@@ -29,10 +29,11 @@ from sandbox_server.failures import (
     Lost,
     ProgramFailedError,
     internal_error,
-    outcome_name,
 )
 from sandbox_server.jail_pool import PLAY_HASH_SEED, JailPool
 from sandbox_server.programs import Programs
+from sandbox_server.telemetry.calls import Subject
+from sandbox_server.telemetry.metrics import outcome_name
 from sandbox_server.worker import frames
 
 # What the record of a step takes beside its action.
@@ -216,7 +217,8 @@ class Player:
         try:
             self._settle(episode, answer)
         except Exception as error:
-            said = item_from_error(internal_error("step", error))
+            about = Subject.of(episode.episode_id, episode.program.program_id)
+            said = item_from_error(internal_error("step", error, about))
             self._episodes.end(episode, "internal")
             if episode.waiters:
                 self._tell(episode, pb.StepResult(error=said), keep=False)

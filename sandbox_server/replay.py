@@ -18,7 +18,17 @@ from sandbox_server import answers
 from sandbox_server.channel import Answer, Channel
 from sandbox_server.episode import Episode, ProgramRecord
 from sandbox_server.failures import Failure, Lost, ProgramFailedError
+from sandbox_server.telemetry import calls
 from sandbox_server.worker import frames
+
+_SPAN_NAMES = {
+    frames.COMPILE: "compile",
+    frames.LOAD: "load",
+    frames.RESET: "reset",
+    frames.STEP: "step",
+    frames.VERIFY: "verify",
+    frames.SOLUTION: "solution",
+}
 
 
 async def call(channel: Channel, op: int, body: bytes, timeout_s: float) -> frames.Reply:
@@ -34,8 +44,9 @@ async def call(channel: Channel, op: int, body: bytes, timeout_s: float) -> fram
         if not answered.done():
             answered.set_result(answer)
 
-    channel.request(op, body, timeout_s, on_answer)
-    answer = await answered
+    with calls.span(_SPAN_NAMES[op]):
+        channel.request(op, body, timeout_s, on_answer)
+        answer = await answered
     if isinstance(answer, Lost):
         raise EpisodeLostError(answer.why)
     if isinstance(answer, Failure):

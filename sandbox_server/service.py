@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 import socket
+import time
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -28,8 +30,15 @@ from sandbox_api.errors import (
 from sandbox_api.v1 import sandbox_pb2 as pb
 from sandbox_api.v1 import sandbox_pb2_grpc
 
+from sandbox_server.config import AddressError
 from sandbox_server.engine import Engine
 from sandbox_server.failures import internal_error
+from sandbox_server.telemetry import calls
+from sandbox_server.telemetry.calls import CallInterceptor
+from sandbox_server.telemetry.exposition import registry
+from sandbox_server.telemetry.http import MetricsServer
+
+_log = logging.getLogger(__name__)
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["SandboxService"].full_name
 
@@ -39,6 +48,9 @@ _CHUNK_ITEMS = 256
 _CHUNK_DELAY_S = 0.002
 # Of results that are large, fewer go into one message. No single result is over 48 MiB.
 _MESSAGE_BYTES = 16 * 1024 * 1024
+
+# How often a draining server looks whether an episode still lives.
+_DRAIN_LOOK_S = 0.05
 
 _CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
@@ -52,21 +64,24 @@ _CHANNEL_OPTIONS = [
 ]
 
 
-class AddressError(Exception):
-    """The server cannot listen where it was asked to; the message says what to do."""
-
-
 class _Chunks:
-    """Results of one streamed call, gathered into chunks as they become ready."""
+    """Results of one streamed call, gathered into chunks as they become ready.
 
-    def __init__(self, expected: int) -> None:
+    Args:
+        expected: How many results there will be.
+        count: Called with each result, for the metrics.
+    """
+
+    def __init__(self, expected: int, count: Callable[[Any], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._left = expected
+        self._count = count
         self._results: list[Any] = []
         self._ready = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
 
     def put(self, result: Any) -> None:
+        self._count(result)
         self._results.append(result)
         self._left -= 1
         if self._left == 0 or len(self._results) >= _CHUNK_ITEMS:
@@ -99,14 +114,25 @@ def _messages(kind: Callable[..., Any], results: list[Any]) -> Iterator[Any]:
 
 def _details(error: SandboxError) -> tuple[tuple[str, str], ...]:
     metadata = [(REASON_METADATA_KEY, str(error.reason))]
+    if call := calls.current():
+        metadata.append((calls.REQUEST_ID_METADATA_KEY, call.request_id))
     if error.retry_delay_s:
         metadata.append((RETRY_DELAY_METADATA_KEY, str(error.retry_delay_s)))
     return tuple(metadata)
 
 
+def _counter() -> Callable[[Any], None]:
+    """What counts the results of the call in work."""
+    call = calls.current()
+    assert call is not None, "CallInterceptor puts one around every call"
+    return call.observer()
+
+
 async def _abort(context: grpc.aio.ServicerContext, error: Exception) -> None:
     if not isinstance(error, SandboxError):
         error = internal_error("a call", error)
+    if call := calls.current():
+        call.counts.refused(call.verb, error.reason)
     await context.abort(error.status, str(error), _details(error))
 
 
@@ -155,11 +181,15 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
 
     @_unary
     async def RegisterProgram(self, request: pb.RegisterProgramRequest) -> Any:
-        return await self._engine.register(request)
+        self._engine.check_open()
+        response = await self._engine.register(request)
+        _counter()(response)
+        return response
 
     @_streaming
     async def Reset(self, request: pb.ResetRequest) -> AsyncGenerator[pb.ResetResponse, None]:
         self._check_batch(request.items)
+        self._engine.check_open()
         started: set[str] = set()
 
         async def reset(index: int, item: pb.ResetItem) -> pb.ResetResult:
@@ -169,7 +199,7 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
 
         finished = False
         try:
-            async with contextlib.aclosing(_gather(reset, request.items)) as chunks:
+            async with contextlib.aclosing(_gather(reset, request.items, _counter())) as chunks:
                 async for results in chunks:
                     yield pb.ResetResponse(results=results)
             finished = True
@@ -183,7 +213,7 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
     async def Step(self, request: pb.StepRequest) -> AsyncGenerator[pb.StepResponse, None]:
         items = request.items
         self._check_batch(items)
-        chunks = _Chunks(len(items))
+        chunks = _Chunks(len(items), _counter())
         step, put = self._engine.step, chunks.put
         for index, item in enumerate(items):
             step(index, item, put)
@@ -194,14 +224,19 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
     @_streaming
     async def Verify(self, request: pb.VerifyRequest) -> AsyncGenerator[pb.VerifyResponse, None]:
         self._check_batch(request.items)
-        async with contextlib.aclosing(_gather(self._engine.verify, request.items)) as chunks:
+        verdicts = _gather(self._engine.verify, request.items, _counter())
+        async with contextlib.aclosing(verdicts) as chunks:
             async for results in chunks:
                 for message in _messages(pb.VerifyResponse, results):
                     yield message
 
     @_unary
     async def Fork(self, request: pb.ForkRequest) -> pb.ForkResponse:
-        return pb.ForkResponse(episode_ids=await self._engine.fork(request))
+        self._engine.check_open()
+        calls.about(request)
+        response = pb.ForkResponse(episode_ids=await self._engine.fork(request))
+        _counter()(response)
+        return response
 
     @_unary
     async def Close(self, request: pb.CloseRequest) -> pb.CloseResponse:
@@ -213,7 +248,7 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
 
 
 async def _gather(
-    work: Callable[[int, Any], Awaitable[Any]], items: Iterable[Any]
+    work: Callable[[int, Any], Awaitable[Any]], items: Iterable[Any], count: Callable[[Any], None]
 ) -> AsyncGenerator[list[Any]]:
     """Run `work(index, item)` for all items side by side, and yield results in chunks.
 
@@ -221,9 +256,10 @@ async def _gather(
     """
     tasks: list[asyncio.Task[None]] = []
     wanted = list(items)
-    chunks = _Chunks(len(wanted))
+    chunks = _Chunks(len(wanted), count)
 
     async def one(index: int, item: Any) -> None:
+        calls.about(item, index)
         chunks.put(await work(index, item))
 
     try:
@@ -241,8 +277,10 @@ class Server:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._stopped = False
+        self._metrics = MetricsServer(registry(engine))
         self._health = health.aio.HealthServicer()
-        self._server = grpc.aio.server(options=_CHANNEL_OPTIONS)
+        interceptors = [CallInterceptor(SERVICE_NAME, engine.metrics)]
+        self._server = grpc.aio.server(options=_CHANNEL_OPTIONS, interceptors=interceptors)
         sandbox_pb2_grpc.add_SandboxServiceServicer_to_server(SandboxService(engine), self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME)
@@ -255,7 +293,7 @@ class Server:
             The address clients use, with the port that was chosen.
 
         Raises:
-            AddressError: If the address cannot be had.
+            AddressError: If the address, or that of the metrics, cannot be had.
             BackendError: If a protection is not in force.
         """
         address = self._engine.config.address
@@ -268,6 +306,8 @@ class Server:
                 f"cannot listen on {address}: it is taken, or not this machine's; name another "
                 "as host:port (port 0: any free one) or unix:/path"
             ) from None
+        if wanted := self._engine.config.metrics_address:
+            _log.info("metrics: http://%s/metrics", await self._metrics.start(wanted))
         await self._engine.start()
         await self._server.start()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
@@ -279,13 +319,45 @@ class Server:
         for name in ("", SERVICE_NAME):
             await self._health.set(name, status)
 
-    async def stop(self) -> None:
-        """Tell clients, let calls in flight finish for a while, end everything; once."""
+    async def drain(self, cut_short: asyncio.Event) -> None:
+        """Take no new episodes, and let those that live go on to their ends.
+
+        Returns when none lives any more, when `drain_timeout_s` has passed, or when
+        `cut_short` is set. `stop` is to follow.
+        """
+        timeout_s = self._engine.config.drain_timeout_s
+        self._engine.drain()
+        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        _log.info(
+            "draining: %d episodes are live; waiting for them for at most %g s",
+            self._engine.jails.live,
+            timeout_s,
+        )
+        deadline = time.monotonic() + timeout_s
+        while self._engine.jails.live and not cut_short.is_set():
+            if time.monotonic() > deadline:
+                _log.warning(
+                    "drained for %g s; %d episodes are live, and end now",
+                    timeout_s,
+                    self._engine.jails.live,
+                )
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(cut_short.wait(), _DRAIN_LOOK_S)
+        _log.info("drained: %d episodes are live", self._engine.jails.live)
+
+    async def stop(self, *, at_once: bool = False) -> None:
+        """Tell clients, let calls in flight finish for a while, end everything; once.
+
+        Args:
+            at_once: Do not wait for calls in flight.
+        """
         if self._stopped:
             return
         self._stopped = True
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
-        await self._server.stop(self._engine.config.drain_timeout_s)
+        await self._server.stop(0 if at_once else self._engine.config.stop_grace_s)
+        await self._metrics.stop()
         await self._engine.close()
 
 

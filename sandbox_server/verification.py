@@ -14,8 +14,9 @@ from sandbox_server.channel import Channel
 from sandbox_server.checks import timeout_of
 from sandbox_server.episode import Episode, StepRecord, observation_digest
 from sandbox_server.episodes import Episodes
-from sandbox_server.failures import ProgramFailedError, internal_error, outcome_name
+from sandbox_server.failures import ProgramFailedError, internal_error
 from sandbox_server.jail_pool import REPLAY_HASH_SEED, JailPool
+from sandbox_server.telemetry.metrics import outcome_name
 from sandbox_server.worker import frames
 
 

@@ -1,0 +1,1 @@
+"""Seeing what a server does: one id per call, logs, metrics and traces."""

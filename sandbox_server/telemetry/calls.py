@@ -1,0 +1,209 @@
+"""The call in work: its request id, tenant and episode, for logs, errors and metrics.
+
+A context variable holds it, so that nothing on the way has to hand it on. Steps are answered
+from the poller's callbacks, outside any call; what they log names the episode instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import secrets
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import grpc
+
+from sandbox_server.telemetry import traces
+from sandbox_server.telemetry.metrics import Metrics, TenantMetrics, result_name
+
+_log = logging.getLogger(__name__)
+
+# Metadata of requests, where a client names its own, and of every answer.
+REQUEST_ID_METADATA_KEY = "x-request-id"
+# Whatever else a client sends as its id is replaced: it goes into logs and metadata.
+_SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/-]{1,64}", re.ASCII)
+
+# What logs and traces show of a program's hash, and of an episode's id: enough to find it by.
+# Who knows the whole id of an episode may step it, so it is not for everybody who reads logs.
+_SHOWN_PROGRAM_DIGITS = 16
+_SHOWN_ID_CHARACTERS = 8
+DEFAULT_TENANT = "default"
+
+
+@dataclass(slots=True)
+class Call:
+    """One rpc.
+
+    Attributes:
+        verb: The rpc's name.
+        request_id: The client's own where it is sane, else made here.
+        metrics: Where it is counted.
+        tenant: Whose call it is.
+        started_at: By `time.monotonic`.
+        results: What became of its items, by name; None where no trace wants to know.
+        child_spans: Spans asked for within it.
+    """
+
+    verb: str
+    request_id: str
+    metrics: Metrics
+    tenant: str = DEFAULT_TENANT
+    started_at: float = field(default_factory=time.monotonic)
+    results: Counter[str] | None = None
+    child_spans: int = 0
+
+    @property
+    def counts(self) -> TenantMetrics:
+        """Where what becomes of this call is counted."""
+        return self.metrics.of(self.tenant)
+
+    def observer(self) -> Callable[[Any], None]:
+        """What is to be called once with each result of this call, to count it."""
+        count, results = self.counts.observer(self.verb, self.started_at), self.results
+        if results is None:
+            return count
+
+        def count_for_trace(result: Any) -> None:
+            count(result)
+            results[result_name(result)] += 1
+
+        return count_for_trace
+
+
+class Subject(NamedTuple):
+    """What an item of a call, or a line of the log, is about.
+
+    Attributes:
+        episode_id: The start of an episode's id; empty where there is none.
+        program: The start of a program's hash; empty where there is none.
+    """
+
+    episode_id: str = ""
+    program: str = ""
+
+    @classmethod
+    def of(cls, episode_id: str = "", program_id: str = "") -> Subject:
+        return cls(episode_id[:_SHOWN_ID_CHARACTERS], program_id[:_SHOWN_PROGRAM_DIGITS])
+
+
+_NOTHING = Subject()
+
+_call: ContextVar[Call | None] = ContextVar("call", default=None)
+_subject: ContextVar[Subject] = ContextVar("subject", default=_NOTHING)
+_in_detail: ContextVar[bool] = ContextVar("in_detail", default=True)
+
+
+def current() -> Call | None:
+    """The call in work; None outside one."""
+    return _call.get()
+
+
+def subject() -> Subject:
+    """What the work at hand is about."""
+    return _subject.get()
+
+
+def about(item: Any, index: int = 0) -> None:
+    """Say that the running task works on one item or request, for what it logs and traces.
+
+    Not taken back: the task must be one of a call's own, and end with it.
+    """
+    _in_detail.set(index < traces.MAX_DETAILED_ITEMS)
+    found = getattr(item, "episode_id", ""), getattr(item, "program_id", "")
+    _subject.set(Subject.of(*found))
+
+
+def request_id() -> str:
+    """The id of the call in work; a new one outside a call."""
+    call = _call.get()
+    return call.request_id if call is not None else secrets.token_hex(8)
+
+
+def request_id_from(metadata: Any) -> str:
+    """The id that a client sent, if it is fit to be logged; else a new one."""
+    for key, value in metadata or ():
+        if key == REQUEST_ID_METADATA_KEY and isinstance(value, str):
+            if _SANE_REQUEST_ID.fullmatch(value):
+                return value
+            break
+    return secrets.token_hex(8)
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):
+    """Puts every call of one service into a `Call`, a span and the metrics.
+
+    Args:
+        service: The full name of the service; others (health, reflection) pass untouched.
+        metrics: Where calls are counted.
+    """
+
+    def __init__(self, service: str, metrics: Metrics) -> None:
+        self._prefix = f"/{service}/"
+        self._metrics = metrics
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler:
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None or not method.startswith(self._prefix):
+            return handler
+        verb = method.removeprefix(self._prefix)
+        if handler.unary_stream is not None:
+            return grpc.unary_stream_rpc_method_handler(
+                self._streaming(verb, handler.unary_stream),
+                handler.request_deserializer,
+                handler.response_serializer,
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            self._unary(verb, handler.unary_unary),
+            handler.request_deserializer,
+            handler.response_serializer,
+        )
+
+    def _unary(self, verb: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
+        async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
+            with self._in_work(verb, request, context):
+                return await behavior(request, context)
+
+        return call
+
+    def _streaming(self, verb: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
+        async def call(request: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+            with self._in_work(verb, request, context):
+                async with contextlib.aclosing(behavior(request, context)) as responses:
+                    async for response in responses:
+                        yield response
+
+        return call
+
+    @contextlib.contextmanager
+    def _in_work(
+        self, verb: str, request: Any, context: grpc.aio.ServicerContext
+    ) -> Iterator[None]:
+        metadata = context.invocation_metadata()
+        call = Call(verb, request_id_from(metadata), self._metrics)
+        context.set_trailing_metadata(((REQUEST_ID_METADATA_KEY, call.request_id),))
+        # Not reset: the context is the call's own task's, and ends with it.
+        _call.set(call)
+        self._metrics.calls_in_flight += 1
+        try:
+            with traces.call_span(call, request, metadata):
+                yield
+        finally:
+            self._metrics.calls_in_flight -= 1
+            call.counts.calls[verb] += 1
+            _log.debug("%s took %.1f ms", verb, 1_000 * (time.monotonic() - call.started_at))
+
+
+def span(name: str) -> contextlib.AbstractContextManager[Any]:
+    """A trace's span around a part of the call in work; nothing where there are no traces."""
+    return traces.span(_call.get() if _in_detail.get() else None, name, _subject.get())

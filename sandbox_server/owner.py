@@ -14,9 +14,17 @@ from pathlib import Path
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)")
 
 
-def name() -> str:
-    """The name of this process."""
-    return f"{os.getpid()}-{_start_time(os.getpid())}-{_namespace()}"
+def name(pid: int = 0) -> str:
+    """The name of a process; of this one, unless told.
+
+    Raises:
+        ProcessLookupError: If there is no such process.
+    """
+    pid = pid or os.getpid()
+    started = _start_time(pid)
+    if started is None:
+        raise ProcessLookupError(f"no process {pid}")
+    return f"{pid}-{started}-{_namespace()}"
 
 
 def is_dead(owner: str) -> bool:
@@ -32,15 +40,15 @@ def is_dead(owner: str) -> bool:
     return namespace == _namespace() and _start_time(pid) != start
 
 
-def _start_time(pid: int) -> int:
-    """When a process started, in clock ticks since the machine did; -1 if there is none."""
+def _start_time(pid: int) -> int | None:
+    """When a process started, in clock ticks since the machine did; None if it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return -1
+        return None
     # The second field is the program's name, in parentheses, and may hold anything.
     state, *fields = stat.rpartition(")")[2].split()
-    return -1 if state in "ZX" else int(fields[18])
+    return None if state in "ZX" else int(fields[18])
 
 
 def _namespace() -> int:

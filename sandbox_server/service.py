@@ -201,7 +201,8 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
         try:
             async with contextlib.aclosing(_gather(reset, request.items, _counter())) as chunks:
                 async for results in chunks:
-                    yield pb.ResetResponse(results=results)
+                    for message in _messages(pb.ResetResponse, results):
+                        yield message
             finished = True
         finally:
             if not finished:

@@ -6,7 +6,14 @@ import asyncio
 import json
 import time
 
-from sandbox_api.errors import CapacityError, SandboxError, StepOrderError, item_from_error
+from sandbox_api.errors import (
+    EpisodeLostError,
+    InvalidRequestError,
+    SandboxError,
+    StepOrderError,
+    UnavailableError,
+    item_from_error,
+)
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import answers, oracle, replay
@@ -35,10 +42,11 @@ class Verifier:
             if episode.waiters:
                 raise StepOrderError("a step of this episode is in work; wait for its result")
             timeout_s = timeout_of(item.timeout_s, episode.program)
+            lifetime_s = episode.program.limits.lifetime_s
             episode.users += 1
             try:
                 # Each call has its deadline; all of them together have that of an episode.
-                async with asyncio.timeout(episode.program.limits.lifetime_s):
+                async with asyncio.timeout(lifetime_s):
                     await self._replay(episode, verdict, timeout_s)
                     if item.run_oracle and episode.program.response.has_solution:
                         await oracle.run(self._jails, episode, verdict.oracle, timeout_s)
@@ -46,8 +54,15 @@ class Verifier:
                 episode.users -= 1
                 episode.last_used_at = time.monotonic()
         except TimeoutError:
-            late = CapacityError("the replay took longer than limits.lifetime_s; it was ended")
+            late = InvalidRequestError(
+                f"the replay did not end within limits.lifetime_s ({lifetime_s:g} s) and was "
+                "stopped; verify sooner, or register the program with a longer lifetime"
+            )
             return pb.Verdict(index=index, error=item_from_error(late))
+        except EpisodeLostError as error:
+            # The replay's own process: the episode is as it was.
+            again = UnavailableError(f"the replay broke off: {error}")
+            return pb.Verdict(index=index, error=item_from_error(again))
         except SandboxError as error:
             return pb.Verdict(index=index, error=item_from_error(error))
         except Exception as error:

@@ -261,6 +261,9 @@ class ResetBatch:
                 and program_id in self._ledger.programs
             ):
                 forgotten[index] = program_id
+            elif isinstance(error, EpisodeLostError) and self._reregister is not None:
+                # Its process went before it had a result: it is simply started again.
+                continue
             elif not is_worth_waiting(error):
                 hopeless[index] = error
         if forgotten and self._reregister is not None:

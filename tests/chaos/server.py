@@ -1,0 +1,207 @@
+"""A server that is made to be killed: at a fixed address, its settings free, its parts by name."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sandbox_server import owner
+from tests.server.conftest import descendants
+
+_MAIN = """
+import asyncio, json, logging, sys
+from sandbox_server.__main__ import serve
+from sandbox_server.config import ServerConfig
+
+logging.basicConfig(level="INFO")
+asyncio.run(serve(ServerConfig(**json.loads(sys.argv[1])), exit_with_stdin=True))
+"""
+
+# Host users of the trusted part of a jail, and of episodes from there on.
+_ZYGOTE_USER, _FIRST_EPISODE_USER = 1_500_000_000, 1_500_001_000
+
+# How long what was killed may take to be gone, on a loaded machine.
+_GONE_WITHIN_S = 10.0
+
+
+class ChaosServer:
+    """A server process; start it as often as it was killed.
+
+    Args:
+        folder: For its socket, its log and its temporary files.
+        variables: Of its environment, beside this process's.
+        limits: Shell commands before it starts, as `ulimit`.
+        settings: Of `ServerConfig`.
+
+    Attributes:
+        address: The same at each start.
+        owners: Names of all processes that this server has been.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        backend: str = "nsjail",
+        *,
+        variables: dict[str, str] | None = None,
+        limits: str = "",
+        **settings: Any,
+    ) -> None:
+        self.address = f"unix:{folder}/socket"
+        self.backend = backend
+        self.owners: list[str] = []
+        self.temporary = folder / "tmp"
+        self.temporary.mkdir()
+        self.log_file = folder / "log"
+        self._limits = limits
+        self._variables = {**os.environ, **(variables or {}), "TMPDIR": str(self.temporary)}
+        self._settings = {"address": self.address, "backend": backend, **settings}
+        self._seen: dict[int, str] = {}
+
+    def start(self) -> None:
+        """Start it, and wait until it serves.
+
+        Raises:
+            RuntimeError: If it does not; its log is in the message.
+        """
+        command = [sys.executable, "-c", _MAIN, json.dumps(self._settings)]
+        if self._limits:
+            command = ["bash", "-c", f'{self._limits}; exec "$0" "$@"', *command]
+        with self.log_file.open("a") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=self._variables,
+            )
+        self.owners.append(owner.name(self.process.pid))
+        assert self.process.stdout is not None
+        if not self.process.stdout.readline():
+            self.process.communicate()
+            raise RuntimeError(self.log_file.read_text())
+
+    def kill(self) -> None:
+        """Kill it, as nothing can refuse."""
+        self.note()
+        self.process.kill()
+        self.process.communicate()
+
+    def stop(self) -> None:
+        """Have it end in an orderly way, and wait for it."""
+        self.note()
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.communicate(timeout=30)
+        finally:
+            self.process.kill()
+            self.process.communicate()
+
+    # -- its parts ---------------------------------------------------------------------
+
+    def note(self) -> None:
+        """Remember all processes there are now, to look for them later."""
+        for pid in descendants(self.process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                self._seen[pid] = owner.name(pid)
+
+    def episodes(self) -> list[int]:
+        return [pid for pid in self._children() if _user(pid) >= _FIRST_EPISODE_USER]
+
+    def zygotes(self) -> list[int]:
+        return [pid for pid in self._children() if _user(pid) == _ZYGOTE_USER]
+
+    def jails(self) -> list[int]:
+        """The processes that keep the jails: nsjail's own."""
+        return [pid for pid in self._children() if b"nsjail" in _command(pid)]
+
+    def _children(self) -> list[int]:
+        self.note()
+        return descendants(self.process.pid)
+
+    def memory_bytes(self) -> int:
+        """Resident memory of the server itself."""
+        words = Path(f"/proc/{self.process.pid}/statm").read_text().split()
+        return int(words[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    # -- what is left ------------------------------------------------------------------
+
+    def assert_nothing_left(self) -> None:
+        """Nothing of any process that this server has been is on the host.
+
+        Raises:
+            AssertionError: If something stays; it names each thing.
+        """
+        _wait_until_empty(lambda: self._left(self.owners) + self._files())
+
+    def assert_no_predecessor(self) -> None:
+        """Nothing of the processes that this server was before is on the host.
+
+        Raises:
+            AssertionError: As above.
+        """
+        _wait_until_empty(lambda: self._left(self.owners[:-1]))
+
+    def _left(self, owners: list[str]) -> list[str]:
+        found = [_told(pid) for pid, name in self._seen.items() if not owner.is_dead(name)]
+        for name in owners:
+            found += map(str, Path("/sys/fs/cgroup").glob(f"*/spadework/{name}"))
+            found += map(str, Path("/run/spadework").glob(name))
+        return found
+
+    def _files(self) -> list[str]:
+        found = [str(path) for path in self.temporary.rglob("*")]
+        socket = Path(self.address.removeprefix("unix:"))
+        found += [str(socket)] if socket.exists() else []
+        mounts = Path("/proc/self/mounts").read_text()
+        found += [line for line in mounts.splitlines() if str(self.temporary) in line]
+        return found
+
+
+def _wait_until_empty(look: Callable[[], list[str]]) -> None:
+    deadline = time.monotonic() + _GONE_WITHIN_S
+    while found := look():
+        assert time.monotonic() < deadline, "left behind:\n  " + "\n  ".join(found)
+        time.sleep(0.05)
+
+
+def kill_all(pids: list[int]) -> None:
+    assert pids, "there is nothing to kill: the test would show nothing"
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _user(pid: int) -> int:
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid
+    except OSError:
+        return -1
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0]
+    except OSError:
+        return b""
+
+
+def _told(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        status = dict(
+            line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        )
+        return f"process {pid}: {status['Name']}, {status['State']}, parent {status['PPid']}"
+    return f"process {pid}"

@@ -1,0 +1,131 @@
+"""kill -9 of each part: no episode's result is lost or made up, and nothing stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sandbox_api.client import AsyncSandboxClient
+from sandbox_api.errors import EpisodeLostError
+from sandbox_api.types import Limits, Outcome, ResetItem, StepItem
+
+from tests.chaos.playing import SEEDS, Transcript, none_live, play, walk
+from tests.chaos.server import ChaosServer, kill_all
+
+# While a step takes that long, a kill in the middle of it hits it.
+_STEP_S = 0.4
+
+
+def _kill(victim: str, server: ChaosServer) -> None:
+    if victim == "some episodes":
+        kill_all(server.episodes()[::3])
+    elif victim == "all episodes":
+        kill_all(server.episodes())
+    elif victim == "zygotes":
+        kill_all(server.zygotes())
+    elif victim == "jails":
+        kill_all(server.jails())
+    else:
+        server.kill()
+        server.start()
+
+
+VICTIMS = ["some episodes", "all episodes", "zygotes", "jails", "server"]
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+async def test_killed_during_steps_no_episode_is_lost_or_made_up(
+    server: ChaosServer, undisturbed: dict[int, Transcript], victim: str
+) -> None:
+    async def disturb(turn: int) -> None:
+        if turn in (1, 3):
+            await asyncio.sleep(_STEP_S / 2)
+            await asyncio.to_thread(_kill, victim, server)
+
+    async with AsyncSandboxClient(server.address, max_retries=8) as client:
+        played = await play(client, pause_s=_STEP_S, disturb=disturb)
+        assert played == undisturbed
+        await none_live(client)
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+async def test_killed_between_steps_no_episode_is_lost_or_made_up(
+    server: ChaosServer, undisturbed: dict[int, Transcript], victim: str
+) -> None:
+    async def disturb(turn: int) -> None:
+        if turn in (1, 3):
+            # Before this task waits, the step has not been sent.
+            _kill(victim, server)
+
+    async with AsyncSandboxClient(server.address, max_retries=8) as client:
+        assert await play(client, disturb=disturb) == undisturbed
+        await none_live(client)
+
+
+@pytest.mark.parametrize("victim", ["zygotes", "jails", "server"])
+async def test_killed_during_a_reset_every_episode_starts_once(
+    server: ChaosServer, victim: str
+) -> None:
+    async with AsyncSandboxClient(server.address, max_retries=8) as client:
+        program = await client.register_program(walk())
+        items = [ResetItem(program.program_id, seed=seed) for seed in range(150)]
+        reset = asyncio.create_task(client.reset(items))
+        while not server.episodes():
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(_kill, victim, server)
+        episodes = await reset
+        assert [repr(e.error) for e in episodes if not e.ok] == []
+        ids = {episode.episode_id for episode in episodes}
+        assert len(ids) == len(items)
+        # What was started for a result that never arrived is gone, too.
+        assert (await client.server_info()).live_episodes <= len(items)
+        results = await client.step([StepItem(e.episode_id, 0, "1") for e in episodes])
+        assert [repr(r.error) for r in results if not r.ok] == []
+        assert (await client.server_info()).live_episodes == len(items)
+        await client.close_episodes(list(ids))
+        await none_live(client)
+
+
+@pytest.mark.parametrize("victim", ["zygotes", "jails", "server"])
+async def test_a_killed_part_keeps_no_call_past_its_deadline(
+    server: ChaosServer, victim: str
+) -> None:
+    """An episode that hangs is answered in its time, whatever dies meanwhile."""
+    async with AsyncSandboxClient(server.address, max_retries=8) as client:
+        hang = await client.register_program(walk(3600.0), limits=Limits(step_timeout_s=2.0))
+        episodes = await client.reset([ResetItem(hang.program_id, seed=s) for s in SEEDS[:4]])
+        items = [StepItem(episode.episode_id, 0, "1") for episode in episodes]
+        async with asyncio.timeout(30):
+            step = asyncio.create_task(client.step(items))
+            await asyncio.sleep(1.0)
+            await asyncio.to_thread(_kill, victim, server)
+            results = await step
+        # Replayed, they hang again; nothing else may be said of them.
+        assert [r.outcome for r in results] == [Outcome.TIME_LIMIT] * 4
+        assert [r.reward for r in results] == [None] * 4
+
+
+async def test_without_rebuilding_a_lost_episode_is_an_error_and_no_result(
+    server: ChaosServer,
+) -> None:
+    async with AsyncSandboxClient(server.address, rebuild_lost=False) as client:
+        program = await client.register_program(walk())
+        (episode,) = await client.reset([ResetItem(program.program_id)])
+        kill_all(server.zygotes())
+        await asyncio.sleep(0.5)
+        (result,) = await client.step([StepItem(episode.episode_id, 0, "1")])
+        assert isinstance(result.error, EpisodeLostError)
+        assert result.outcome is None
+        assert result.reward is None
+
+
+async def test_a_server_killed_again_and_again_leaves_nothing(server: ChaosServer) -> None:
+    """Nor at once: its jails end with it; and its successor takes the rest."""
+    for _ in range(3):
+        async with AsyncSandboxClient(server.address) as client:
+            program = await client.register_program(walk())
+            await client.reset([ResetItem(program.program_id, seed=seed) for seed in SEEDS])
+            assert len(server.episodes()) == len(SEEDS)
+        server.kill()
+        server.start()
+        server.assert_no_predecessor()

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import dataclasses
 import json
 import logging
 import os
-import resource
 import signal
 import sys
 
-from sandbox_server import cache, runtime, state
+from sandbox_server import cache, doctor, runtime, state
 from sandbox_server.backends import BACKENDS, BackendError
 from sandbox_server.config import AddressError, ServerConfig
 from sandbox_server.engine import Engine
@@ -109,24 +107,6 @@ def config_from(arguments: argparse.Namespace) -> ServerConfig:
     )
 
 
-def _raise_open_files(max_episodes: int) -> None:
-    """Each episode costs a descriptor or two here."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = 2 * max_episodes + 256
-    if soft < needed:
-        most = hard if hard != resource.RLIM_INFINITY else needed
-        if os.geteuid() == 0:
-            most = max(most, needed)
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (min(needed, most), most))
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < needed:
-        raise BackendError(
-            f"{max_episodes} episodes need {needed} open files, and the limit is {soft}: raise it "
-            f"(ulimit -n {needed}), or serve fewer (--max-episodes {(soft - 256) // 2})"
-        )
-
-
 async def serve(config: ServerConfig, *, exit_with_stdin: bool = False) -> None:
     """Serve until SIGTERM, SIGINT or, if asked, the end of standard input.
 
@@ -138,7 +118,8 @@ async def serve(config: ServerConfig, *, exit_with_stdin: bool = False) -> None:
         AddressError, BackendError, RuntimeBuildError, StateFolderError, TracingError: If it
             cannot serve as asked.
     """
-    _raise_open_files(config.max_episodes)
+    doctor.limits.raise_open_files(config.max_episodes)
+    doctor.require(config)
     if config.backend == "process":
         _log.warning("backend `process` isolates nothing: do not run code you do not trust")
     runtimes = {name: runtime.ensure(name) for name in config.runtimes}

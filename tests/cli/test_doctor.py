@@ -14,7 +14,7 @@ from spadework.cli import main
 @pytest.fixture
 def checks(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
     found = [Check("nsjail", True, "3.6"), Check("seccomp", True, "in force")]
-    monkeypatch.setattr(doctor, "run_checks", lambda: found)
+    monkeypatch.setattr(doctor, "run_checks", lambda _: found)
     return found
 
 

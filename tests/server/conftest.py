@@ -37,6 +37,20 @@ class CounterEnv:
 """
 
 
+def stepping(body: str) -> str:
+    """A program whose step runs `body`."""
+    indented = "\n".join("        " + line for line in body.strip().splitlines())
+    return f"""
+import os, sys
+class ActingEnv:
+    def reset(self, seed=None):
+        return "go", {{}}
+    def step(self, action):
+{indented}
+        return "survived", 0.0, False, False, {{}}
+"""
+
+
 # Host user ids from here on belong to episodes and to nothing else.
 _FIRST_EPISODE_ID = 1_500_001_000
 

@@ -9,7 +9,7 @@ import pytest
 from sandbox_api.types import Outcome, StepItem
 
 from tests.server.conftest import COUNTER, Sandbox
-from tests.server.test_limits import stepping
+from tests.server.conftest import stepping
 
 pytestmark = pytest.mark.nsjail
 

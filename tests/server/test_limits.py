@@ -8,25 +8,11 @@ import time
 import pytest
 from sandbox_api.types import Outcome, ResetItem, StepItem
 
-from tests.server.conftest import COUNTER, Sandbox
+from tests.server.conftest import COUNTER, Sandbox, stepping
 
 pytestmark = pytest.mark.nsjail
 
 _MIB = 1024 * 1024
-
-
-def stepping(body: str) -> str:
-    """A program whose step runs `body`."""
-    indented = "\n".join("        " + line for line in body.strip().splitlines())
-    return f"""
-import os, sys
-class ActingEnv:
-    def reset(self, seed=None):
-        return "go", {{}}
-    def step(self, action):
-{indented}
-        return "survived", 0.0, False, False, {{}}
-"""
 
 
 # name, what step does, limits, outcome, name of the limit in the diagnostic

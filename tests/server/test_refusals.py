@@ -20,7 +20,6 @@ from sandbox_api.errors import (
 )
 from sandbox_api.types import Limits
 from sandbox_api.v1 import sandbox_pb2 as pb
-from sandbox_api.v1 import sandbox_pb2_grpc
 
 from sandbox_server import runtime
 from sandbox_server.config import DEFAULT_LIMITS, MAX_LIMITS, ServerConfig
@@ -28,41 +27,24 @@ from sandbox_server.engine import Engine
 from sandbox_server.service import AddressError, Server
 from tests.server.conftest import COUNTER, Sandbox
 from tests.server.test_contract import SLOW
+from tests.wire import Wire
 
 LIMITS = [field.name for field in dataclasses.fields(Limits)]
 
 
-class Small:
+class Small(Wire):
     """A server of this process, with its own settings, and a bare stub to it."""
 
     def __init__(
         self, engine: Engine, server: Server, address: str, channel: grpc.aio.Channel
     ) -> None:
+        super().__init__(channel)
         self.address = address
         self.engine = engine
         self.server = server
-        self.channel = channel
-        self.stub: Any = sandbox_pb2_grpc.SandboxServiceStub(channel)
 
-    async def live_episodes(self, most: int) -> int:
-        """How many there are, once that is no more than `most`: a process takes time to go."""
-        for _ in range(200):
-            if self.engine.info().load.live_episodes <= most:
-                break
-            await asyncio.sleep(0.01)
-        return self.engine.info().load.live_episodes
-
-    async def register(self, source: str = COUNTER) -> str:
-        request = pb.RegisterProgramRequest(source=source)
-        return (await self.stub.RegisterProgram(request)).program_id
-
-    async def reset(self, *items: pb.ResetItem) -> list[pb.ResetResult]:
-        found = [r async for m in self.stub.Reset(pb.ResetRequest(items=items)) for r in m.results]
-        return sorted(found, key=lambda result: result.index)
-
-    async def step(self, *items: pb.StepItem) -> list[pb.StepResult]:
-        found = [r async for m in self.stub.Step(pb.StepRequest(items=items)) for r in m.results]
-        return sorted(found, key=lambda result: result.index)
+    async def register(self, source: str = COUNTER, **limits: float) -> str:
+        return await super().register(source, **limits)
 
 
 @contextlib.asynccontextmanager

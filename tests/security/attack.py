@@ -74,8 +74,7 @@ class Attack:
         steps: How many steps are taken; the last one is judged.
         says: The observation of a step that must be COMPLETED, as a regular expression for
             all of it. Empty where it must not be.
-        outcomes: Names of outcomes, of which one must come where the step must not be
-            COMPLETED.
+        outcomes: Names of outcomes, of which one must come where `says` is empty.
         limit: The limit that the diagnostic must name.
         exception: The exception that the diagnostic must name.
         signal: The signal that the process must have died of.
@@ -116,7 +115,11 @@ class Attack:
             wanted = getattr(self, name)
             if wanted and getattr(told, name) != wanted:
                 return f"its {name} must be {wanted!r}: {told}"
-        if isinstance(result, pb.StepResult) and result.HasField("reward"):
+        if (
+            outcome != "COMPLETED"
+            and isinstance(result, pb.StepResult)
+            and result.HasField("reward")
+        ):
             return f"it has a reward: {result.reward}"
         return ""
 

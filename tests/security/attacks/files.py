@@ -34,7 +34,7 @@ ATTACKS = (
     Attack(
         "climbs out by .. from a descriptor of the root", HOST,
         "root = os.open('/', os.O_RDONLY)\n"
-        "for _ in range(40):\n    root = os.open('..', os.O_RDONLY, dir_fd=root)\n"
+        "for _ in range(20):\n    root = os.open('..', os.O_RDONLY, dir_fd=root)\n"
         "path = json.loads(action)['canary'].lstrip('/')\n"
         "return said(attempt(os.open, path, os.O_RDONLY, dir_fd=root))",
         says=_GONE,
@@ -60,7 +60,7 @@ ATTACKS = (
     Attack(
         "lists what the root holds", HOST,
         "known = {'bin', 'dev', 'etc', 'home', 'lib', 'lib64', 'opt', 'proc', 'spadework', 'sys',\n"
-        "         'tmp', 'usr', '.dockerenv', '.complete', 'run', 'site', 'packages.json'}\n"
+        "         'tmp', 'usr', '.dockerenv', '.complete', 'run', 'site', 'manifest.json'}\n"
         "return said(sorted(set(os.listdir('/')) - known))",
         says=r"\[\]",
     ),

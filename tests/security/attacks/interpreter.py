@@ -68,7 +68,7 @@ ATTACKS = (
         "for name in ('json', 'struct', 'math', 'os', 'traceback', 'worker.frames'):\n"
         "    sys.modules[name] = None\n"
         "return said('gone')",
-        steps=2, outcomes=("PROGRAM_ERROR", "EXITED"),
+        steps=2, says=r"gone",
     ),
     Attack(
         "replaces the built-in functions", OWN_EPISODE,
@@ -144,7 +144,7 @@ ATTACKS = (
         "an audit hook that raises", OWN_EPISODE,
         "def hook(event, arguments):\n    raise SystemExit\n"
         "sys.addaudithook(hook)\nreturn said('x')",
-        steps=2, says=r"x|.*",
+        outcomes=("EXITED", "PROGRAM_ERROR"),
     ),
     Attack(
         "an object that attacks at its end", OWN_EPISODE,
@@ -157,7 +157,7 @@ ATTACKS = (
         "an object that lives again at its end", OWN_EPISODE,
         "class D:\n    def __del__(self): kept.append(self)\n"
         "kept = []\nfor _ in range(1000): D()\nkept.clear()\nreturn said(len(kept))",
-        says=r"1000",
+        says=r"0",
     ),
     Attack(
         "ends the worker's loop by its own exception", OWN_EPISODE,

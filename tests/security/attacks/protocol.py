@@ -269,7 +269,7 @@ ATTACKS = (
     _shaped("a step that is a coroutine", "async def step(self, action):\n    return 1",
             "PROGRAM_ERROR"),
     _shaped("a step that is a property that attacks",
-            "@property\ndef step(self): os._exit(9)", "EXITED"),
+            "@property\ndef step(self): os._exit(9)", "PROGRAM_ERROR", "EXITED"),
     _shaped("a step that is a class",
             "class step:\n    def __init__(self, *a): pass", "PROGRAM_ERROR"),
     _shaped("a class that refuses to be looked at",

@@ -23,6 +23,8 @@ from sandbox_server.poller import Poller
 from sandbox_server.worker import frames
 
 _FRAGMENT = frames.MAX_FRAGMENT_BYTES + 1
+# One more: the kernel drops the rest of a longer datagram, and what it kept might look valid.
+_RECEIVE_BYTES = _FRAGMENT + 1
 # How long a process may outlive its own end of the socket.
 _EOF_GRACE_S = 0.2
 _LOADING = (frames.COMPILE, frames.LOAD)
@@ -213,7 +215,7 @@ class Channel:
                 self._greet()
                 return
             try:
-                datagram = self._socket.recv(_FRAGMENT)
+                datagram = self._socket.recv(_RECEIVE_BYTES)
             except BlockingIOError:
                 return
             except OSError:
@@ -221,7 +223,7 @@ class Channel:
             if not datagram:
                 self._note_eof()
                 return
-            if datagram[0] == 0 and not self._inbox:
+            if datagram[0] == 0 and not self._inbox and len(datagram) <= _FRAGMENT:
                 self._take(datagram[1:])
                 # One request, one answer: looking for a second now would cost a system
                 # call a step. If there is one, epoll says so.
@@ -261,7 +263,11 @@ class Channel:
             self._violate("sent an answer that nobody asked for")
         elif self._inbox_bytes > self._max_message_bytes:
             self._violate("sent a message that is too long")
-        elif datagram[0] > 1 or (datagram[0] == 1 and len(datagram) != _FRAGMENT):
+        elif (
+            datagram[0] > 1
+            or len(datagram) > _FRAGMENT
+            or (datagram[0] == 1 and len(datagram) != _FRAGMENT)
+        ):
             # Full fragments only: a flood of tiny ones would be read for ever.
             self._violate("sent a malformed message")
         elif datagram[0] == 0:
@@ -370,12 +376,12 @@ class Channel:
     def _drain(self) -> None:
         while self._cause is None and self._pending:
             try:
-                datagram = self._socket.recv(_FRAGMENT)
+                datagram = self._socket.recv(_RECEIVE_BYTES)
             except OSError:
                 return
             if not datagram:
                 return
-            if datagram[0] == 0 and not self._inbox:
+            if datagram[0] == 0 and not self._inbox and len(datagram) <= _FRAGMENT:
                 self._take(datagram[1:])
             else:
                 self._collect(datagram)

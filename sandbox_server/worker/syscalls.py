@@ -3,7 +3,8 @@
 An allowlist: whatever is not here fails with EPERM. Left out on purpose: sockets (an
 episode talks through the one descriptor it was given), exec, ptrace and its relatives,
 namespaces and mounts, memfd_create (memory that no limit counts), signals, System V and
-POSIX IPC, io_uring, keyrings, bpf, perf, userfaultfd, priorities and affinities.
+POSIX IPC, io_uring, keyrings, bpf, perf, userfaultfd, priorities and affinities, and flock
+(servers hold their cache folders by it, and those are what episodes see as their root).
 
 Numbers: the kernel's uapi headers `asm/unistd_64.h` and `asm-generic/unistd.h`.
 """
@@ -59,7 +60,6 @@ ALLOWED: dict[str, tuple[int | None, int | None]] = {
     "dup": (32, 23),
     "dup2": (33, None),
     "dup3": (292, 24),
-    "flock": (73, 32),
     "fsync": (74, 82),
     "fdatasync": (75, 83),
     "truncate": (76, 45),

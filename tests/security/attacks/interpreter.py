@@ -144,7 +144,7 @@ ATTACKS = (
         "an audit hook that raises", OWN_EPISODE,
         "def hook(event, arguments):\n    raise SystemExit\n"
         "sys.addaudithook(hook)\nreturn said('x')",
-        outcomes=("EXITED", "PROGRAM_ERROR"),
+        steps=2, outcomes=("EXITED", "PROGRAM_ERROR"),
     ),
     Attack(
         "an object that attacks at its end", OWN_EPISODE,

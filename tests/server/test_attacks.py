@@ -28,8 +28,7 @@ from sandbox_server.host_process import open_process
 from sandbox_server.jail_pool import PLAY_HASH_SEED
 from sandbox_server.service import _messages
 from sandbox_server.worker import seccomp
-from tests.server.conftest import COUNTER, Sandbox
-from tests.server.conftest import stepping
+from tests.server.conftest import COUNTER, Sandbox, stepping
 
 pytestmark = pytest.mark.nsjail
 

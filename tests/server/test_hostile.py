@@ -8,8 +8,7 @@ import platform
 import pytest
 from sandbox_api.types import Outcome, StepItem
 
-from tests.server.conftest import COUNTER, Sandbox
-from tests.server.conftest import stepping
+from tests.server.conftest import COUNTER, Sandbox, stepping
 
 pytestmark = pytest.mark.nsjail
 

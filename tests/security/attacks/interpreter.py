@@ -12,22 +12,11 @@ from tests.security.attack import Attack
 OWN_EPISODE = "a program can change its own process alone"
 ALIVE = "an interpreter that crashes is an outcome"
 
-_FIND_SERVER = """
-import gc
-servers = [o for o in gc.get_objects() if type(o).__name__ == "EpisodeServer"]
-frame = sys._getframe()
-while frame.f_back is not None: frame = frame.f_back
-"""
-
 ATTACKS = (
     # -- the worker, rewritten
     Attack(
         "finds the worker by walking frames, and raises its own reward", OWN_EPISODE,
-        "frame = sys._getframe()\n"
-        "while type(frame.f_locals.get('self')).__name__ != 'EpisodeServer': frame = frame.f_back\n"
-        "server = frame.f_locals['self']\n"
-        "import worker.program\n"
-        "real = server._environment.step\n"
+        "server = find_worker()\n"
         "server._environment.step = lambda action: ('forged', 1e6, 0, {})\n"
         "return said('changed')",
         steps=2, says=r"forged",
@@ -37,16 +26,12 @@ ATTACKS = (
         "import gc, types\n"
         "for o in gc.get_objects():\n"
         "    if type(o).__name__ == 'EpisodeServer': o._fd = 0\n"
-        "frame = sys._getframe()\n"
-        "while type(frame.f_locals.get('self')).__name__ != 'EpisodeServer': frame = frame.f_back\n"
-        "frame.f_locals['self']._fd = 0\nreturn said('silent')",
+        "find_worker()._fd = 0\nreturn said('silent')",
         limits={"step_timeout_s": 1}, outcomes=("TIME_LIMIT", "EXITED", "PROTOCOL_VIOLATION"),
     ),
     Attack(
         "lifts the worker's own bounds", OWN_EPISODE,
-        "frame = sys._getframe()\n"
-        "while type(frame.f_locals.get('self')).__name__ != 'EpisodeServer': frame = frame.f_back\n"
-        "server = frame.f_locals['self']\n"
+        "server = find_worker()\n"
         "server._max_observation_bytes = 1 << 30\n"
         "return said('x' * 100_000)",
         limits={"max_observation_bytes": 1_000}, outcomes=("PROTOCOL_VIOLATION",),
@@ -161,7 +146,6 @@ ATTACKS = (
     ),
     Attack(
         "ends the worker's loop by its own exception", OWN_EPISODE,
-        "frame = sys._getframe()\n"
         "ctypes.pythonapi.PyThreadState_SetAsyncExc(\n"
         "    ctypes.c_ulong(__import__('threading').get_ident()), ctypes.py_object(SystemExit))\n"
         "return said('x')",

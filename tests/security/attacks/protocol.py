@@ -107,7 +107,8 @@ ATTACKS = (
     _forges(
         "a message without end", "while True: os.write(3, b'\\x01' + bytes(60_000))"
     ),
-    _forges("lengths that do not add up", "send(struct.pack('<BIBBdQIII', 3, 3, 1, 0, 1.0, 0, 7, 0, 0))"),
+    _forges("lengths that do not add up",
+            "send(struct.pack('<BIBBdQIII', 3, 3, 1, 0, 1.0, 0, 7, 0, 0))"),
     _forges("lengths past the end of memory",
             "send(struct.pack('<BIBBdQIII', 3, 3, 1, 0, 1.0, 0, *[2**32 - 1] * 3))"),
     _forges("an outcome that a process cannot report", "send(answer(outcome=5))"),
@@ -263,8 +264,11 @@ ATTACKS = (
     _breaks("KeyboardInterrupt", "raise KeyboardInterrupt"),
     _breaks("GeneratorExit", "raise GeneratorExit"),
     _breaks("StopIteration", "raise StopIteration"),
-    _breaks("an exception without end", "def f(e):\n    try: raise e\n    except BaseException as x:\n"
-            "        f(x)\nf(ValueError())"),
+    _breaks(
+        "an exception without end",
+        "def f(e):\n    try: raise e\n    except BaseException as x:\n        f(x)\n"
+        "f(ValueError())",
+    ),
     _shaped("a step that is a generator", "def step(self, action):\n    yield 1", "PROGRAM_ERROR"),
     _shaped("a step that is a coroutine", "async def step(self, action):\n    return 1",
             "PROGRAM_ERROR"),
@@ -284,7 +288,8 @@ ATTACKS = (
     Attack(
         "a metaclass that attacks when it is compared", TEXT,
         source="class M(type):\n    def __instancecheck__(c, o): os._exit(9)\n"
-        "    def __subclasscheck__(c, o): os._exit(9)\n    __eq__ = __hash__ = lambda *a: os._exit(9)\n"
+        "    def __subclasscheck__(c, o): os._exit(9)\n"
+        "    __eq__ = __hash__ = lambda *a: os._exit(9)\n"
         + _SHAPED.format(
             bases="(metaclass=M)", step=indented("def step(self, action): return said('x')")[4:]
         ),

@@ -73,7 +73,9 @@ ATTACKS = (
         "x = ['lol'] * 10\nfor _ in range(9): x = [''.join(x)] * 10\n''.join(x * 10**9)",
     ),
     _over_memory("a huge power", "1 << 10**10"),
-    _over_memory("a cross product", "import itertools\nlist(itertools.product(range(99), repeat=9))"),
+    _over_memory(
+        "a cross product", "import itertools\nlist(itertools.product(range(99), repeat=9))"
+    ),
     Attack(
         "private mappings", MEMORY, _MAPPED.format(flags="mmap.MAP_PRIVATE"), limits=_SMALL,
         says=r"True (OSError|MemoryError)",
@@ -126,7 +128,10 @@ ATTACKS = (
         "while True:\n    try: time.sleep(0.1)\n    except BaseException: pass",
     ),
     _over_time("waits for input that never comes", "os.read(os.pipe()[0], 1)"),
-    _over_time("waits for itself on a lock", "import threading\nl = threading.Lock()\nl.acquire(); l.acquire()"),
+    _over_time(
+        "waits for itself on a lock",
+        "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()",
+    ),
     _over_time("reads the request that the worker waits for", "os.read(3, 60_001)"),
     _over_time("a power in one instruction", "pow(7, 10**8)"),
     _over_time("a sum in one instruction", "sum(range(10**12))"),
@@ -144,7 +149,10 @@ ATTACKS = (
         "keys that all collide",
         "m = sys.hash_info.modulus\nx = {i * m: i for i in range(1, 10**6)}",
     ),
-    _over_time("a text that is searched in itself", "x = 'a' * 10**6\nx.count('a' * 500_000 + 'b' + 'a' * 499_999)\nwhile True: (x * 5).find('b' + x)"),
+    _over_time(
+        "a text that is searched in itself",
+        "x = 'a' * 10**6\nwhile True: (x * 5).find('b' + x)",
+    ),
     Attack(
         "loops until its CPU time is used up", TIME, "while True: pass",
         limits={"step_timeout_s": 20, "cpu_time_s": 1},

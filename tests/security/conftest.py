@@ -1,0 +1,144 @@
+"""Servers to attack, and what is checked after each attack.
+
+With SPADEWORK_ATTACK_SERVER set to the address of a server that runs already, that one is
+attacked, from outside: of its host only its own counts can be looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+import sandbox_api
+from sandbox_api.client import CHANNEL_OPTIONS
+from sandbox_api.v1 import sandbox_pb2 as pb
+
+import sandbox_server
+from sandbox_server import LocalServer
+from sandbox_server.cache import cache_folder
+from tests.security.audit import Host, HostState, LeftBehindError
+from tests.server.conftest import COUNTER, JAILS, containers
+from tests.wire import Wire
+
+OUTSIDE = os.environ.get("SPADEWORK_ATTACK_SERVER", "")
+
+
+@dataclass
+class Target:
+    """A server under attack.
+
+    Attributes:
+        backend: Whose row of SECURITY.md holds; of a server outside, the one it names.
+        address: What clients connect to.
+        host: What can be seen of its host.
+        facts: What an attacker may know of the host: paths that exist on it.
+        log: The server's log; a fault of its own leaves a traceback there.
+        quiet: The state of the host without any episode, once it is known.
+    """
+
+    backend: str
+    address: str
+    host: Host
+    facts: dict[str, str]
+    log: Path | None
+    quiet: HostState | None = None
+
+
+@pytest.fixture(scope="session", params=["outside"] if OUTSIDE else JAILS)
+def target(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Target]:
+    canary = tmp_path_factory.mktemp("host") / "canary"
+    canary.write_text("a file of the host")
+    canary.chmod(0o644)
+    facts = {"canary": str(canary), "package": str(Path(sandbox_server.__file__).parent)}
+    facts |= {"cache": str(cache_folder()), "socket": "/nowhere", "tmp": tempfile.gettempdir()}
+    if OUTSIDE:
+        yield Target(_backend_of(OUTSIDE), OUTSIDE, Host(0), facts, None)
+        return
+    # Not under pytest's own folder, whose path is longer than a socket's may be.
+    with tempfile.TemporaryDirectory(prefix="attack-") as folder:
+        temporary = Path(folder) / "tmp"
+        temporary.mkdir()
+        log = Path(folder) / "log"
+        with _environment("TMPDIR", str(temporary)), _standard_error(log):
+            server = LocalServer(backend=request.param)
+        with server:
+            socket = server.address.removeprefix("unix:")
+            facts |= {"socket": socket, "tmp": str(temporary)}
+            folders = (temporary, Path(socket).parent)
+            jails = containers if request.param == "docker" else (lambda _: [])
+            host = Host(server.process.pid, jails, folders)
+            yield Target(request.param, server.address, host, facts, log)
+
+
+def _backend_of(address: str) -> str:
+    with grpc.insecure_channel(address) as channel:
+        stub = sandbox_api.v1.sandbox_pb2_grpc.SandboxServiceStub(channel)
+        return stub.GetServerInfo(pb.GetServerInfoRequest(), timeout=10).backend
+
+
+@contextlib.contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(name, value)
+        yield
+
+
+@contextlib.contextmanager
+def _standard_error(file: Path) -> Iterator[None]:
+    """Give processes that are started meanwhile this file as their standard error."""
+    kept = os.dup(2)
+    with file.open("w") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+@pytest.fixture
+async def wire(target: Target) -> AsyncIterator[Wire]:
+    """A client to attack with.
+
+    After each attack: a neighbour that was there before it plays on, the next episode works,
+    nothing is left on the host, and the server met no fault of its own.
+    """
+    async with grpc.aio.insecure_channel(target.address, options=CHANNEL_OPTIONS) as channel:
+        wire = Wire(channel)
+        if target.quiet is None:
+            # What a first episode makes may stay; each test has one connection.
+            await next_episode_works(wire)
+            assert await wire.live_episodes(0) == 0
+            target.quiet = await target.host.state(wire)
+        (neighbour,) = await wire.start(COUNTER)
+        logged = target.log.stat().st_size if target.log else 0
+        yield wire
+        (result,) = await wire.act((neighbour, 0, "+"))
+        assert result.observation == "at 1", "a neighbour of the attack was harmed"
+        await next_episode_works(wire)
+        await wire.close(neighbour)
+        await target.host.nothing_left(wire, target.quiet)
+        if target.log:
+            said = target.log.read_bytes()[logged:].decode("utf-8", "replace")
+            if "Traceback" in said:
+                raise LeftBehindError(f"the server met a fault of its own:\n{said}")
+
+
+async def next_episode_works(wire: Wire) -> None:
+    """An episode started now plays to its end as if nothing had happened."""
+    (episode,) = await wire.start(COUNTER)
+    for index in range(10):
+        (result,) = await wire.act((episode, index, "+"))
+        assert result.outcome == pb.OUTCOME_COMPLETED, result
+        if result.terminated:
+            break
+    assert result.reward == 1.0
+    await wire.close(episode)

@@ -1,0 +1,69 @@
+"""Every attack, on every backend: it comes to what it must, and leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from sandbox_api.v1 import sandbox_pb2 as pb
+
+from tests.security.attack import Attack
+from tests.security.attacks import BY_THEME
+from tests.security.conftest import Target
+from tests.security.promises import enforced, promises
+from tests.wire import Wire
+
+ATTACKS = [attack for theme in BY_THEME.values() for attack in theme]
+AT_LEAST = 80
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+async def test_attack(wire: Wire, target: Target, attack: Attack) -> None:
+    faults = await _faults(wire, target, attack)
+    if enforced(attack.promise, target.backend):
+        assert not faults, f"{target.backend} broke {attack.promise!r}: {faults}"
+    else:
+        # It may be refused for another reason; SECURITY.md promises nothing about it.
+        assert target.backend in promises()[attack.promise]
+
+
+async def _faults(wire: Wire, target: Target, attack: Attack) -> str:
+    """Play an attack; returns what of it is not as it must be."""
+    program = await wire.describe(attack.program, **attack.limits)
+    if program.outcome != pb.OUTCOME_COMPLETED:
+        return attack.faults(program)
+    (episode,) = await wire.reset(pb.ResetItem(program_id=program.program_id))
+    if episode.outcome != pb.OUTCOME_COMPLETED:
+        return attack.faults(episode) if episode.outcome else str(episode.error)
+    for index in range(attack.steps):
+        started = time.monotonic()
+        action = json.dumps({**target.facts, "index": index})
+        (result,) = await wire.act((episode.episode_id, index, action))
+        took_s = time.monotonic() - started
+        if result.outcome != pb.OUTCOME_COMPLETED:
+            break
+    await wire.close(episode.episode_id)
+    if result.HasField("error"):
+        return f"the service failed: {result.error}"
+    if took_s > attack.within_s:
+        return f"it took {took_s:.1f} s"
+    return attack.faults(result)
+
+
+def test_names_are_unique() -> None:
+    assert len({attack.name for attack in ATTACKS}) == len(ATTACKS)
+
+
+def test_every_promise_is_attacked_and_every_attack_has_a_promise() -> None:
+    attacked = {attack.promise for attack in ATTACKS}
+    assert attacked <= set(promises())
+
+
+def test_there_are_enough_attacks(record_property: pytest.RecordProperty) -> None:
+    counts = {theme: len(attacks) for theme, attacks in BY_THEME.items()}
+    for theme, count in counts.items():
+        record_property(theme, count)
+    told = ", ".join(f"{theme} {count}" for theme, count in counts.items())
+    print(f"{sum(counts.values())} attacks: {told}")
+    assert sum(counts.values()) >= AT_LEAST

@@ -59,8 +59,8 @@ ATTACKS = (
     ),
     Attack(
         "lists what the root holds", HOST,
-        "known = {'bin', 'dev', 'etc', 'home', 'lib', 'lib64', 'opt', 'proc', 'run', 'spadework',\n"
-        "         'sys', 'tmp', 'usr', '.dockerenv', '.complete', 'site', 'manifest.json'}\n"
+        "known = {'bin', 'dev', 'etc', 'home', 'lib', 'lib64', 'opt', 'proc', 'spadework',\n"
+        "         'sys', 'tmp', 'usr', 'run', '.complete', 'site', 'manifest.json'}\n"
         "return said(sorted(set(os.listdir('/')) - known))",
         says=r"\[\]",
     ),

@@ -11,100 +11,26 @@ import os
 import signal
 import sys
 
-from sandbox_server import cache, doctor, runtime, state
-from sandbox_server.backends import BACKENDS, BackendError
+from sandbox_server import cache, doctor, options, runtime, state
+from sandbox_server.audit import AuditError
+from sandbox_server.backends import BackendError
 from sandbox_server.config import AddressError, ServerConfig
-from sandbox_server.engine import Engine
-from sandbox_server.service import Server
+from sandbox_server.server import Server
 from sandbox_server.telemetry import logs, traces
+from sandbox_server.tenants import TenantFileError
 
 _log = logging.getLogger("sandbox_server")
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the server's options; `spadework serve` shares them."""
-    defaults = ServerConfig()
-    parser.add_argument(
-        "--address",
-        default=defaults.address,
-        help="host:port (port 0: any free one), unix:/path, or unix: alone for a socket that only "
-        "this user can reach; default %(default)s",
-    )
-    parser.add_argument(
-        "--backend",
-        choices=sorted(BACKENDS),
-        default=defaults.backend,
-        help="nsjail, docker, or process, which isolates nothing; default %(default)s",
-    )
-    parser.add_argument(
-        "--docker-runtime",
-        default=defaults.docker_runtime,
-        metavar="NAME",
-        help="with --backend docker: which of the daemon's runtimes to use, as runsc; "
-        "default: the daemon's own",
-    )
-    parser.add_argument(
-        "--runtime",
-        action="append",
-        dest="runtimes",
-        metavar="NAME",
-        help="runtime to offer, built at first use; may be given several times; default stdlib",
-    )
-    parser.add_argument(
-        "--max-episodes",
-        type=int,
-        default=defaults.max_episodes,
-        help="live episodes at most; default %(default)s",
-    )
-    parser.add_argument(
-        "--exit-with-stdin",
-        action="store_true",
-        help="exit when standard input closes: the server then never outlives who started it",
-    )
-    parser.add_argument(
-        "--drain-timeout-s",
-        type=float,
-        metavar="S",
-        default=defaults.drain_timeout_s,
-        help="wait so long for live episodes after SIGTERM or Ctrl-C; a second signal ends the "
-        "wait; default %(default)g",
-    )
-    parser.add_argument(
-        "--metrics-address",
-        metavar="HOST:PORT",
-        default=defaults.metrics_address,
-        help="serve Prometheus metrics at http://HOST:PORT/metrics; default: nowhere",
-    )
-    parser.add_argument(
-        "--otlp-endpoint",
-        metavar="URL",
-        default=traces.endpoint_from_environment(),
-        help="send OpenTelemetry traces there, as http://localhost:4317; default: "
-        "$OTEL_EXPORTER_OTLP_ENDPOINT, else nowhere",
-    )
-    parser.add_argument(
-        "--log-format", choices=logs.FORMATS, default="text", help="default %(default)s"
-    )
-    parser.add_argument(
-        "--log-level",
-        choices=("debug", "info", "warning", "error"),
-        type=str.lower,
-        default="info",
-        help="default %(default)s",
-    )
-
-
-def config_from(arguments: argparse.Namespace) -> ServerConfig:
-    return ServerConfig(
-        address=arguments.address,
-        backend=arguments.backend,
-        docker_runtime=arguments.docker_runtime,
-        runtimes=tuple(arguments.runtimes or ["stdlib"]),
-        max_episodes=arguments.max_episodes,
-        drain_timeout_s=arguments.drain_timeout_s,
-        metrics_address=arguments.metrics_address,
-        otlp_endpoint=arguments.otlp_endpoint,
-    )
+# Why a server does not start, each with a message that says what to do.
+REFUSALS = (
+    AddressError,
+    AuditError,
+    BackendError,
+    TenantFileError,
+    runtime.RuntimeBuildError,
+    state.StateFolderError,
+    traces.TracingError,
+)
 
 
 async def serve(config: ServerConfig, *, exit_with_stdin: bool = False) -> None:
@@ -115,8 +41,7 @@ async def serve(config: ServerConfig, *, exit_with_stdin: bool = False) -> None:
     standard input ends at once, too: whoever the episodes were for is gone.
 
     Raises:
-        AddressError, BackendError, RuntimeBuildError, StateFolderError, TracingError: If it
-            cannot serve as asked.
+        REFUSALS: If it cannot serve as asked.
     """
     doctor.limits.raise_open_files(config.max_episodes)
     doctor.require(config)
@@ -150,7 +75,7 @@ async def serve(config: ServerConfig, *, exit_with_stdin: bool = False) -> None:
     try:
         if config.otlp_endpoint:
             traces.start(config.otlp_endpoint)
-        server = Server(Engine(config, runtimes))
+        server = Server(config, runtimes)
         address = await server.start()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal)
@@ -163,20 +88,28 @@ async def serve(config: ServerConfig, *, exit_with_stdin: bool = False) -> None:
         state.remove()
 
 
+def run_server(arguments: argparse.Namespace, *, exit_with_stdin: bool = False) -> None:
+    """Serve as the options of `options.add_arguments` ask, until it is stopped.
+
+    Raises:
+        REFUSALS: If it cannot serve as asked.
+    """
+    logs.configure(arguments.log_format, arguments.log_level)
+    asyncio.run(serve(options.config_from(arguments), exit_with_stdin=exit_with_stdin))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="sandbox_server", description=__doc__)
-    add_arguments(parser)
+    options.add_arguments(parser)
+    parser.add_argument(
+        "--exit-with-stdin",
+        action="store_true",
+        help="exit when standard input closes: the server then never outlives who started it",
+    )
     arguments = parser.parse_args()
-    logs.configure(arguments.log_format, arguments.log_level)
     try:
-        asyncio.run(serve(config_from(arguments), exit_with_stdin=arguments.exit_with_stdin))
-    except (
-        AddressError,
-        BackendError,
-        runtime.RuntimeBuildError,
-        state.StateFolderError,
-        traces.TracingError,
-    ) as error:
+        run_server(arguments, exit_with_stdin=arguments.exit_with_stdin)
+    except REFUSALS as error:
         print(f"sandbox_server: {error}", file=sys.stderr)
         return 1
     return 0

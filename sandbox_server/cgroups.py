@@ -27,15 +27,19 @@ _PARENT = "spadework"
 _CONTROLLERS = {
     "memory": "memory.limit_in_bytes",
     "pids": "pids.max",
-    "cpu": "cpu.cfs_quota_us",
+    "cpu": "cpu.shares",
 }
 
 # How long killed processes may take to leave a group.
 _REMOVE_TIMEOUT_S = 5.0
 _REMOVE_INTERVAL_S = 0.01
 
-# cpu.shares of a group of weight 100, the kernel's default.
+# cpu.shares of a group of weight 100, the kernel's default, which is also what it counts a
+# process for that is in no group.
 _SHARES, _WEIGHT = 1024, 100
+# Of all that is jailed, for each CPU: enough to get on beside other work on the machine, and
+# little enough that the server's own process is never starved by it.
+_SHARES_OF_ALL = 4 * _SHARES
 
 # A process may have several trees, which must not end one another.
 _trees = itertools.count(1)
@@ -76,8 +80,9 @@ class CgroupTree:
             name: Its name; "a/b" is group b in group a.
             memory_bytes: Memory at most; 0 for no limit of its own.
             pids: Processes at most; 0 for no limit of its own.
-            cpu_weight: Its part of the CPU beside its siblings, while they compete; 100 is
-                the default, 0 leaves it as it is.
+            cpu_weight: Its part of the CPU beside other groups that have one; 100 is the
+                default. 0 makes no group of the CPU: thousands of processes in one group
+                count for no more than one beside what is in none.
 
         Returns:
             Its path below the mount of each controller, as nsjail wants its parents.
@@ -92,12 +97,34 @@ class CgroupTree:
         }
         path = f"{self._root}/{name}"
         for controller in self.controllers:
+            if controller == "cpu" and not cpu_weight:
+                continue
             folder = _MOUNT / controller / path
             folder.mkdir(parents=True, exist_ok=True)
             file, limit = limits[controller]
             if limit:
                 (folder / file).write_text(str(limit))
         return path
+
+    def share_cpu(self, name: str, pid: int, cpu_weight: int) -> None:
+        """Move a process, and so all that it will start, to a group that shares the CPU.
+
+        Args:
+            name: Of the group, made if it is not there.
+            pid: The process.
+            cpu_weight: As for `group`.
+
+        Raises:
+            OSError: If the kernel refuses.
+        """
+        if "cpu" not in self.controllers:
+            return
+        mount = _MOUNT / "cpu"
+        folder = mount / self.group(name, cpu_weight=cpu_weight)
+        for above in (_PARENT, self._owner):
+            shares = _SHARES_OF_ALL * (os.cpu_count() or 1)
+            (mount / above / "cpu.shares").write_text(str(shares))
+        (folder / "cgroup.procs").write_text(str(pid))
 
     def remove(self, name: str) -> None:
         """End what runs in a group, and remove it with all groups in it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from sandbox_api.errors import UnavailableError
 from sandbox_api.types import Limits
@@ -18,35 +19,44 @@ from sandbox_server.jail_pool import JailPool
 from sandbox_server.player import Player
 from sandbox_server.programs import Programs
 from sandbox_server.runtime import Runtime
-from sandbox_server.telemetry.metrics import Metrics
 from sandbox_server.verification import Verifier
+from sandbox_server.work import Work
 
 
 class Engine:
     """One server's state. Everything runs on one event loop; nothing here blocks.
 
+    Args:
+        config: Its settings.
+        runtimes: What its jails offer.
+        audit: Is told of an event by name, and more of it by keyword.
+
     Attributes:
         draining: Whether it takes no new episodes any more.
-        metrics: What it counts.
         jails: Its jails.
         episodes: Its table of episodes.
     """
 
-    def __init__(self, config: ServerConfig, runtimes: dict[str, Runtime]) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        runtimes: dict[str, Runtime],
+        audit: Callable[..., None] = lambda event, **told: None,
+    ) -> None:
         self.config = config
         self.draining = False
-        self.metrics = Metrics()
         self.jails = JailPool(config, runtimes)
-        self.episodes = Episodes(config)
+        self.episodes = Episodes(config, audit)
         self._runtimes = runtimes
-        self._programs = Programs(config, runtimes, self.jails)
-        self._player = Player(config, self.jails, self._programs, self.episodes)
+        self._work = Work(config)
+        self._programs = Programs(config, runtimes, self.jails, self._work)
+        self._player = Player(config, self.jails, self._programs, self.episodes, self._work)
         # The service's verbs, each as the part that does it has it: no layer on the way.
         self.register = self._programs.register
         self.reset = self._player.reset
         self.step = self._player.step
-        self.verify = Verifier(self.jails, self.episodes).verify
-        self.fork = Forker(config, self.jails, self.episodes).fork
+        self.verify = Verifier(self.jails, self.episodes, self._work).verify
+        self.fork = Forker(config, self.jails, self.episodes, self._work).fork
         self.close_episodes = self.episodes.close_ids
 
     async def start(self) -> None:
@@ -100,8 +110,13 @@ class Engine:
 
     @property
     def pending_items(self) -> int:
-        """Steps in work in all calls together."""
-        return self._player.pending_items
+        """Items in work in all calls together."""
+        return self._work.pending_items
+
+    @property
+    def waiting_steps(self) -> int:
+        """Steps that wait for others of the same tenant."""
+        return self._work.waiting_steps
 
     @property
     def steps_total(self) -> int:
@@ -131,7 +146,7 @@ class Engine:
             max_pending_items=config.max_pending_items,
             load=pb.Load(
                 live_episodes=self.jails.live,
-                pending_items=self._player.pending_items,
+                pending_items=self._work.pending_items,
                 programs=len(self._programs),
                 jails=len(self.jails),
                 steps_total=self._player.steps_total,

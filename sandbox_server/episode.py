@@ -29,6 +29,11 @@ class ProgramRecord:
     response: pb.RegisterProgramResponse
     code: bytes = b""
 
+    @property
+    def record_bytes(self) -> int:
+        """About what it takes while it is remembered."""
+        return len(self.source) + len(self.code) + self.response.ByteSize()
+
 
 class StepRecord(NamedTuple):
     """What a replay is compared with. The observation is kept as a digest only."""

@@ -6,13 +6,13 @@ import asyncio
 import collections
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from sandbox_api.errors import EpisodeNotFoundError
 
 from sandbox_server.config import ServerConfig
 from sandbox_server.episode import Episode
-from sandbox_server.telemetry.calls import DEFAULT_TENANT, Subject
+from sandbox_server.telemetry.calls import Subject
 
 _log = logging.getLogger(__name__)
 
@@ -27,10 +27,11 @@ class Episodes:
         records_full: The transcripts of live episodes alone are over the bound on records.
     """
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, audit: Callable[..., None]) -> None:
         self.ended_total: collections.Counter[str] = collections.Counter()
         self.records_full = False
         self._config = config
+        self._audit = audit
         self._episodes: dict[str, Episode] = {}
 
     def __len__(self) -> int:
@@ -41,13 +42,9 @@ class Episodes:
         """What all records take."""
         return sum(episode.record_bytes for episode in self._episodes.values())
 
-    def live_by_tenant(self) -> dict[str, int]:
-        """How many can take a step, by tenant."""
-        return {DEFAULT_TENANT: sum(e.live for e in self._episodes.values())}
-
-    def ended_by_tenant(self) -> dict[tuple[str, str], int]:
-        """Episodes ended, by cause and tenant."""
-        return {(cause, DEFAULT_TENANT): count for cause, count in self.ended_total.items()}
+    def live(self) -> int:
+        """Episodes that can take a step."""
+        return sum(episode.live for episode in self._episodes.values())
 
     def add(self, episode: Episode) -> None:
         self._episodes[episode.episode_id] = episode
@@ -75,6 +72,13 @@ class Episodes:
                 about = Subject.of(episode.episode_id, episode.program.program_id)
                 _log.debug("episode ended: %s", why, extra=about._asdict())
             channel.close()
+            self._audit(
+                "end",
+                program=episode.program.program_id,
+                episode=episode.episode_id,
+                outcome=why,
+                steps=len(episode.steps),
+            )
 
     def close(self, episodes: Iterable[Episode]) -> None:
         """End episodes and forget them."""

@@ -21,15 +21,19 @@ from sandbox_server.episode import Episode
 from sandbox_server.episodes import Episodes
 from sandbox_server.failures import Failure, Lost
 from sandbox_server.jail_pool import JailPool
+from sandbox_server.work import Work
 
 
 class Forker:
     """Copies running episodes."""
 
-    def __init__(self, config: ServerConfig, jails: JailPool, episodes: Episodes) -> None:
+    def __init__(
+        self, config: ServerConfig, jails: JailPool, episodes: Episodes, work: Work
+    ) -> None:
         self._config = config
         self._jails = jails
         self._episodes = episodes
+        self._work = work
 
     async def fork(self, request: pb.ForkRequest) -> list[str]:
         """Copy a running episode; all copies are made, or none.
@@ -41,7 +45,7 @@ class Forker:
             InvalidRequestError: If its program may not fork so often.
             EpisodeNotFoundError, EpisodeEndedError, StepOrderError: As for a step.
             EpisodeLostError: If the original's process ended meanwhile.
-            CapacityError: If there is no room for the copies, here or in its limits.
+            CapacityError, QuotaError: If there is no room for the copies, here or in its limits.
             UnavailableError: If its jail is being restarted.
         """
         episode = self._episodes.find(request.episode_id)
@@ -55,8 +59,9 @@ class Forker:
             )
         copies: list[Episode] = []
         try:
-            while len(copies) < request.copies:
-                copies.append(await self._copy(episode))
+            with self._work.item():
+                while len(copies) < request.copies:
+                    copies.append(await self._copy(episode))
         except BaseException:
             # Cancelled, too: nobody will be told of these.
             self._episodes.close(copies)

@@ -148,7 +148,7 @@ class JailPool:
         """Fork one locked-down process, within the bound on live ones.
 
         Raises:
-            CapacityError: If there is no room for it now.
+            CapacityError, QuotaError: If there is no room for it now.
             UnavailableError: If its jail is being restarted, or could not give it.
         """
         self._admit()
@@ -193,9 +193,8 @@ class JailPool:
                 "the server is draining; try again when it is back", self._config.retry_delay_s
             )
         if self.live >= self._config.max_episodes:
-            raise CapacityError(
-                f"{self.live} episodes are live, the server's bound; close some, or wait",
-                self._config.retry_delay_s,
+            raise self._config.full(
+                f"{self.live} episodes are live, the bound; close some, or wait"
             )
 
     def _jail(self, runtime: str, hash_seed: int) -> Jail:

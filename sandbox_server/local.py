@@ -23,6 +23,7 @@ class LocalServer:
         max_episodes: Live episodes at most.
         python: Interpreter to run it with.
         log_level: Of the server's log, which goes to this process's standard error.
+        options: More of the options of `python -m sandbox_server`.
 
     Attributes:
         address: What clients connect to.
@@ -38,13 +39,15 @@ class LocalServer:
         runtimes: Sequence[str] = ("stdlib",),
         max_episodes: int = 6_000,
         python: str = sys.executable,
-        log_level: str = "WARNING",
+        log_level: str = "warning",
+        options: Sequence[str] = (),
     ) -> None:
         command = [python, "-m", "sandbox_server", "--exit-with-stdin"]
         command += ["--address", "unix:", "--backend", backend]
         command += ["--max-episodes", str(max_episodes), "--log-level", log_level]
         for runtime in runtimes:
             command += ["--runtime", runtime]
+        command += options
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from sandbox_api.errors import (
-    CapacityError,
     EpisodeEndedError,
     EpisodeLostError,
     InvalidRequestError,
@@ -34,6 +33,7 @@ from sandbox_server.jail_pool import PLAY_HASH_SEED, JailPool
 from sandbox_server.programs import Programs
 from sandbox_server.telemetry.calls import Subject
 from sandbox_server.telemetry.metrics import outcome_name
+from sandbox_server.work import Work
 from sandbox_server.worker import frames
 
 # What the record of a step takes beside its action.
@@ -48,15 +48,19 @@ class Player:
     """Starts episodes and steps them.
 
     Attributes:
-        pending_items: Steps in work in all calls together.
         steps_total: Steps answered, those of prefix actions included.
     """
 
     def __init__(
-        self, config: ServerConfig, jails: JailPool, programs: Programs, episodes: Episodes
+        self,
+        config: ServerConfig,
+        jails: JailPool,
+        programs: Programs,
+        episodes: Episodes,
+        work: Work,
     ) -> None:
-        self.pending_items = 0
         self.steps_total = 0
+        self._work = work
         self._config = config
         self._jails = jails
         self._programs = programs
@@ -67,17 +71,9 @@ class Player:
     async def reset(self, index: int, item: pb.ResetItem) -> pb.ResetResult:
         """Start one episode. Service errors come back in the result."""
         result = pb.ResetResult(index=index)
-        channel: Channel | None = None
         try:
-            program = self._programs.find(item.program_id)
-            options = parse_options(item.options_json, self._config.max_options_bytes)
-            for action in item.prefix_actions:
-                check_action(program, action)
-            channel = await self._jails.spawn(program, PLAY_HASH_SEED)
-            episode = await self._begin(channel, program, item, options, result)
-            self._episodes.add(episode)
-            if episode.live:
-                channel = None
+            with self._work.item():
+                await self._reset(item, result)
         except ProgramFailedError as error:
             result.outcome = error.failure.outcome
             result.diagnostic.CopyFrom(error.failure.diagnostic)
@@ -87,10 +83,23 @@ class Player:
         except Exception as error:
             said = item_from_error(internal_error("reset", error))
             return pb.ResetResult(index=index, error=said)
+        return result
+
+    async def _reset(self, item: pb.ResetItem, result: pb.ResetResult) -> None:
+        program = self._programs.find(item.program_id)
+        options = parse_options(item.options_json, self._config.max_options_bytes)
+        for action in item.prefix_actions:
+            check_action(program, action)
+        channel: Channel | None = await self._jails.spawn(program, PLAY_HASH_SEED)
+        assert channel is not None
+        try:
+            episode = await self._begin(channel, program, item, options, result)
+            self._episodes.add(episode)
+            if episode.live:
+                channel = None
         finally:
             if channel is not None:
                 channel.close()
-        return result
 
     async def _begin(
         self,
@@ -156,35 +165,37 @@ class Player:
             if episode.waiters:
                 raise StepOrderError("the step before is in work; wait for its result")
             if self._episodes.records_full:
-                raise CapacityError(
-                    "the transcripts of live episodes fill the server's bound on records; "
-                    "close some episodes",
-                    self._config.retry_delay_s,
+                raise self._config.full(
+                    "the transcripts of live episodes fill the bound on records; close some"
                 )
             program = episode.program
             action = item.action
             check_action(program, action)
             timeout_s = timeout_of(item.timeout_s, program)
-            if self.pending_items >= self._config.max_pending_items:
-                raise CapacityError(
-                    f"{self.pending_items} items are in work, the server's bound",
-                    self._config.retry_delay_s,
-                )
+            self._work.admit_step()
         except SandboxError as error:
             put(pb.StepResult(index=index, error=item_from_error(error)))
             return
-        self.pending_items += 1
         episode.last_used_at = time.monotonic()
         episode.next_index = step_index + 1
         episode.actions.append(action)
         episode.record_bytes += len(action) + _STEP_RECORD_BYTES
         episode.waiters.append((index, put))
-        episode.channel.request(  # type: ignore[union-attr]
-            frames.STEP,
-            action.encode(),
-            timeout_s,
-            lambda answer: self._on_step(episode, answer),
-        )
+
+        def start() -> bool:
+            if episode.channel is None:
+                # It was ended while its step waited for others.
+                self._answer(episode, Lost("the episode has ended"))
+                return False
+            episode.channel.request(
+                frames.STEP,
+                action.encode(),
+                timeout_s,
+                lambda answer: self._on_step(episode, answer),
+            )
+            return True
+
+        self._work.begin_step(start)
 
     def _answer_from_record(
         self, episode: Episode, index: int, item: pb.StepItem, put: Put
@@ -212,8 +223,12 @@ class Player:
         )
 
     def _on_step(self, episode: Episode, answer: Answer) -> None:
-        """A step is done: record it, and tell all who wait for it, whatever happens here."""
-        self.pending_items -= 1
+        """A step that ran is done."""
+        self._answer(episode, answer)
+        self._work.end_step()
+
+    def _answer(self, episode: Episode, answer: Answer) -> None:
+        """Record a step, and tell all who wait for it, whatever happens here."""
         try:
             self._settle(episode, answer)
         except Exception as error:

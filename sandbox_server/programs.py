@@ -21,24 +21,28 @@ from sandbox_server.episode import ProgramRecord
 from sandbox_server.failures import ProgramFailedError
 from sandbox_server.jail_pool import PLAY_HASH_SEED, JailPool
 from sandbox_server.runtime import Runtime
+from sandbox_server.work import Work
 
 
 class Programs:
     """The programs that this server knows."""
 
     def __init__(
-        self, config: ServerConfig, runtimes: dict[str, Runtime], jails: JailPool
+        self, config: ServerConfig, runtimes: dict[str, Runtime], jails: JailPool, work: Work
     ) -> None:
         self._config = config
         self._runtimes = runtimes
         self._jails = jails
+        self._work = work
         self._known: dict[str, ProgramRecord] = {}
+        self._known_bytes = 0
 
     def __len__(self) -> int:
         return len(self._known)
 
     def clear(self) -> None:
         self._known.clear()
+        self._known_bytes = 0
 
     def find(self, program_id: str) -> ProgramRecord:
         """Look a program up.
@@ -58,7 +62,7 @@ class Programs:
 
         Raises:
             InvalidRequestError: If the request is wrong.
-            CapacityError: If the server is full.
+            CapacityError, QuotaError: If there is no room for its process now.
             UnavailableError: If its jail is being restarted.
         """
         program = self._checked(request)
@@ -67,8 +71,9 @@ class Programs:
             return known.response
         channel = None
         try:
-            channel = await self._jails.spawn(program, PLAY_HASH_SEED)
-            await self._load(channel, program)
+            with self._work.item():
+                channel = await self._jails.spawn(program, PLAY_HASH_SEED)
+                await self._load(channel, program)
         except ProgramFailedError as error:
             return pb.RegisterProgramResponse(
                 program_id=program.program_id,
@@ -81,10 +86,24 @@ class Programs:
         finally:
             if channel is not None:
                 channel.close()
-        while len(self._known) >= self._config.max_programs:
-            del self._known[next(iter(self._known))]
-        self._known[program.program_id] = program
+        self._remember(program)
         return program.response
+
+    def _remember(self, program: ProgramRecord) -> None:
+        """Keep a program, and forget the oldest ones that there is no more room for."""
+        self._forget(program.program_id)
+        self._known[program.program_id] = program
+        self._known_bytes += program.record_bytes
+        while len(self._known) > 1 and (
+            len(self._known) > self._config.max_programs
+            or self._known_bytes > self._config.max_programs_bytes
+        ):
+            self._forget(next(iter(self._known)))
+
+    def _forget(self, program_id: str) -> None:
+        known = self._known.pop(program_id, None)
+        if known is not None:
+            self._known_bytes -= known.record_bytes
 
     def _checked(self, request: pb.RegisterProgramRequest) -> ProgramRecord:
         source = request.source

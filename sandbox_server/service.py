@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import logging
-import socket
-import time
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -15,30 +12,27 @@ from collections.abc import (
     Callable,
     Iterable,
     Iterator,
+    Mapping,
 )
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 from sandbox_api.errors import (
     REASON_METADATA_KEY,
     RETRY_DELAY_METADATA_KEY,
     InvalidRequestError,
     SandboxError,
+    UnauthenticatedError,
 )
 from sandbox_api.v1 import sandbox_pb2 as pb
 from sandbox_api.v1 import sandbox_pb2_grpc
 
-from sandbox_server.config import AddressError
+from sandbox_server.audit import AuditLog
+from sandbox_server.authentication import Authenticator
 from sandbox_server.engine import Engine
 from sandbox_server.failures import internal_error
 from sandbox_server.telemetry import calls
-from sandbox_server.telemetry.calls import CallInterceptor
-from sandbox_server.telemetry.exposition import registry
-from sandbox_server.telemetry.http import MetricsServer
-
-_log = logging.getLogger(__name__)
+from sandbox_server.telemetry.metrics import outcome_name, result_name
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["SandboxService"].full_name
 
@@ -49,19 +43,10 @@ _CHUNK_DELAY_S = 0.002
 # Of results that are large, fewer go into one message. No single result is over 48 MiB.
 _MESSAGE_BYTES = 16 * 1024 * 1024
 
-# How often a draining server looks whether an episode still lives.
-_DRAIN_LOOK_S = 0.05
-
-_CHANNEL_OPTIONS = [
-    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
-    ("grpc.max_send_message_length", 64 * 1024 * 1024),
-    # Past about 1,000 calls in flight the defaults cancel silently.
-    ("grpc.server.max_pending_requests", 16_384),
-    ("grpc.server.max_pending_requests_hard_limit", 32_768),
-    ("grpc.so_reuseport", 0),
-    # Clients ping while they wait for a slow batch; by default that is an offence.
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 20_000),
-]
+# Items of a batch that are started before other calls get a turn: some milliseconds of work.
+_ITEMS_AT_ONCE = 256
+# Of what a client calls a program; a right id is no longer.
+_MAX_AUDITED_CHARACTERS = 64
 
 
 class _Chunks:
@@ -140,7 +125,7 @@ def _unary(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any
     @functools.wraps(method)
     async def call(self: Any, request: Any, context: grpc.aio.ServicerContext) -> Any:
         try:
-            return await method(self, request)
+            return await method(self, self.caller(context), request)
         except Exception as error:
             await _abort(context, error)
 
@@ -155,7 +140,9 @@ def _streaming(
         self: Any, request: Any, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[Any]:
         try:
-            async with contextlib.aclosing(method(self, request)) as responses:
+            async with contextlib.aclosing(
+                method(self, self.caller(context), request)
+            ) as responses:
                 async for response in responses:
                     yield response
         except Exception as error:
@@ -164,14 +151,41 @@ def _streaming(
     return call
 
 
+class _Caller(NamedTuple):
+    """Who makes a call: a tenant, and its engine."""
+
+    tenant: str
+    engine: Engine
+
+
 class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
     """See proto/sandbox_api/v1/sandbox.proto."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(
+        self, engines: Mapping[str, Engine], authenticator: Authenticator, audit: AuditLog
+    ) -> None:
+        self._engines = engines
+        self._authenticator = authenticator
+        self._audit = audit
 
-    def _check_batch(self, items: Any) -> None:
-        most = self._engine.config.max_batch_items
+    def caller(self, context: grpc.aio.ServicerContext) -> _Caller:
+        """Tell who calls.
+
+        Raises:
+            UnauthenticatedError: If it is nobody who may.
+        """
+        try:
+            tenant = self._authenticator.tenant(context)
+        except UnauthenticatedError:
+            self._audit.record("refused", "")
+            raise
+        if call := calls.current():
+            call.tenant = tenant
+        return _Caller(tenant, self._engines[tenant])
+
+    @staticmethod
+    def _check_batch(engine: Engine, items: Any) -> None:
+        most = engine.config.max_batch_items
         if not items:
             raise InvalidRequestError("the request has no items")
         if len(items) > most:
@@ -180,21 +194,37 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
             )
 
     @_unary
-    async def RegisterProgram(self, request: pb.RegisterProgramRequest) -> Any:
-        self._engine.check_open()
-        response = await self._engine.register(request)
+    async def RegisterProgram(self, caller: _Caller, request: pb.RegisterProgramRequest) -> Any:
+        caller.engine.check_open()
+        response = await caller.engine.register(request)
         _counter()(response)
+        self._audit.record(
+            "register",
+            caller.tenant,
+            program=response.program_id,
+            outcome=outcome_name(response.outcome),
+        )
         return response
 
     @_streaming
-    async def Reset(self, request: pb.ResetRequest) -> AsyncGenerator[pb.ResetResponse, None]:
-        self._check_batch(request.items)
-        self._engine.check_open()
+    async def Reset(
+        self, caller: _Caller, request: pb.ResetRequest
+    ) -> AsyncGenerator[pb.ResetResponse, None]:
+        engine = caller.engine
+        self._check_batch(engine, request.items)
+        engine.check_open()
         started: set[str] = set()
 
         async def reset(index: int, item: pb.ResetItem) -> pb.ResetResult:
-            result = await self._engine.reset(index, item)
+            result = await engine.reset(index, item)
             started.add(result.episode_id)
+            self._audit.record(
+                "reset",
+                caller.tenant,
+                program=item.program_id[:_MAX_AUDITED_CHARACTERS],
+                episode=result.episode_id,
+                outcome=result_name(result),
+            )
             return result
 
         finished = False
@@ -208,44 +238,70 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
             if not finished:
                 # The client went away. What it has read of these it rebuilds if it is still
                 # there; what it has not read nobody would ever close.
-                self._engine.close_episodes(list(started))
+                engine.close_episodes(list(started))
 
     @_streaming
-    async def Step(self, request: pb.StepRequest) -> AsyncGenerator[pb.StepResponse, None]:
+    async def Step(
+        self, caller: _Caller, request: pb.StepRequest
+    ) -> AsyncGenerator[pb.StepResponse, None]:
         items = request.items
-        self._check_batch(items)
+        self._check_batch(caller.engine, items)
         chunks = _Chunks(len(items), _counter())
-        step, put = self._engine.step, chunks.put
+        step, put = caller.engine.step, chunks.put
         for index, item in enumerate(items):
             step(index, item, put)
+            if index % _ITEMS_AT_ONCE == _ITEMS_AT_ONCE - 1:
+                # Let others in: a batch of thousands takes a while to start.
+                await asyncio.sleep(0)
         async for results in chunks:
             for message in _messages(pb.StepResponse, results):
                 yield message
 
     @_streaming
-    async def Verify(self, request: pb.VerifyRequest) -> AsyncGenerator[pb.VerifyResponse, None]:
-        self._check_batch(request.items)
-        verdicts = _gather(self._engine.verify, request.items, _counter())
-        async with contextlib.aclosing(verdicts) as chunks:
+    async def Verify(
+        self, caller: _Caller, request: pb.VerifyRequest
+    ) -> AsyncGenerator[pb.VerifyResponse, None]:
+        self._check_batch(caller.engine, request.items)
+
+        async def verify(index: int, item: pb.VerifyItem) -> pb.Verdict:
+            verdict = await caller.engine.verify(index, item)
+            self._audit.record(
+                "verify",
+                caller.tenant,
+                episode=item.episode_id,
+                outcome=result_name(verdict),
+            )
+            return verdict
+
+        async with contextlib.aclosing(_gather(verify, request.items, _counter())) as chunks:
             async for results in chunks:
                 for message in _messages(pb.VerifyResponse, results):
                     yield message
 
     @_unary
-    async def Fork(self, request: pb.ForkRequest) -> pb.ForkResponse:
-        self._engine.check_open()
+    async def Fork(self, caller: _Caller, request: pb.ForkRequest) -> pb.ForkResponse:
+        caller.engine.check_open()
         calls.about(request)
-        response = pb.ForkResponse(episode_ids=await self._engine.fork(request))
+        response = pb.ForkResponse(episode_ids=await caller.engine.fork(request))
         _counter()(response)
+        for copy in response.episode_ids:
+            self._audit.record(
+                "fork",
+                caller.tenant,
+                original=request.episode_id[: calls.SHOWN_ID_CHARACTERS],
+                episode=copy,
+            )
         return response
 
     @_unary
-    async def Close(self, request: pb.CloseRequest) -> pb.CloseResponse:
-        return pb.CloseResponse(closed=self._engine.close_episodes(list(request.episode_ids)))
+    async def Close(self, caller: _Caller, request: pb.CloseRequest) -> pb.CloseResponse:
+        return pb.CloseResponse(closed=caller.engine.close_episodes(list(request.episode_ids)))
 
     @_unary
-    async def GetServerInfo(self, request: pb.GetServerInfoRequest) -> pb.GetServerInfoResponse:
-        return self._engine.info()
+    async def GetServerInfo(
+        self, caller: _Caller, request: pb.GetServerInfoRequest
+    ) -> pb.GetServerInfoResponse:
+        return caller.engine.info()
 
 
 async def _gather(
@@ -270,106 +326,3 @@ async def _gather(
     finally:
         for task in tasks:
             task.cancel()
-
-
-class Server:
-    """A gRPC server around one engine, with health and reflection."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._stopped = False
-        self._metrics = MetricsServer(registry(engine))
-        self._health = health.aio.HealthServicer()
-        interceptors = [CallInterceptor(SERVICE_NAME, engine.metrics)]
-        self._server = grpc.aio.server(options=_CHANNEL_OPTIONS, interceptors=interceptors)
-        sandbox_pb2_grpc.add_SandboxServiceServicer_to_server(SandboxService(engine), self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server)
-
-    async def start(self) -> str:
-        """Start the engine, then listen.
-
-        Returns:
-            The address clients use, with the port that was chosen.
-
-        Raises:
-            AddressError: If the address, or that of the metrics, cannot be had.
-            BackendError: If a protection is not in force.
-        """
-        address = self._engine.config.address
-        _refuse_taken(address)
-        try:
-            # Before the jails, which take a while: a taken port is told at once.
-            port = self._server.add_insecure_port(address)
-        except RuntimeError:
-            raise AddressError(
-                f"cannot listen on {address}: it is taken, or not this machine's; name another "
-                "as host:port (port 0: any free one) or unix:/path"
-            ) from None
-        if wanted := self._engine.config.metrics_address:
-            _log.info("metrics: http://%s/metrics", await self._metrics.start(wanted))
-        await self._engine.start()
-        await self._server.start()
-        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
-        if address.startswith("unix:"):
-            return address
-        return f"{address.rpartition(':')[0]}:{port}"
-
-    async def _set_health(self, status: Any) -> None:
-        for name in ("", SERVICE_NAME):
-            await self._health.set(name, status)
-
-    async def drain(self, cut_short: asyncio.Event) -> None:
-        """Take no new episodes, and let those that live go on to their ends.
-
-        Returns when none lives any more, when `drain_timeout_s` has passed, or when
-        `cut_short` is set. `stop` is to follow.
-        """
-        timeout_s = self._engine.config.drain_timeout_s
-        self._engine.drain()
-        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
-        _log.info(
-            "draining: %d episodes are live; waiting for them for at most %g s",
-            self._engine.jails.live,
-            timeout_s,
-        )
-        deadline = time.monotonic() + timeout_s
-        while self._engine.jails.live and not cut_short.is_set():
-            if time.monotonic() > deadline:
-                _log.warning(
-                    "drained for %g s; %d episodes are live, and end now",
-                    timeout_s,
-                    self._engine.jails.live,
-                )
-                return
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(cut_short.wait(), _DRAIN_LOOK_S)
-        _log.info("drained: %d episodes are live", self._engine.jails.live)
-
-    async def stop(self, *, at_once: bool = False) -> None:
-        """Tell clients, let calls in flight finish for a while, end everything; once.
-
-        Args:
-            at_once: Do not wait for calls in flight.
-        """
-        if self._stopped:
-            return
-        self._stopped = True
-        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
-        await self._server.stop(0 if at_once else self._engine.config.stop_grace_s)
-        await self._metrics.stop()
-        await self._engine.close()
-
-
-def _refuse_taken(address: str) -> None:
-    """gRPC would take a live server's Unix socket over, which nobody could reach any more.
-
-    Raises:
-        AddressError: If a server listens there. What a killed one left is no matter.
-    """
-    if not address.startswith("unix:"):
-        return
-    with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
-        probe.connect(address.removeprefix("unix:"))
-        raise AddressError(f"cannot listen on {address}: another server does; stop it first")

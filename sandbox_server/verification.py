@@ -24,39 +24,28 @@ from sandbox_server.episodes import Episodes
 from sandbox_server.failures import ProgramFailedError, internal_error
 from sandbox_server.jail_pool import REPLAY_HASH_SEED, JailPool
 from sandbox_server.telemetry.metrics import outcome_name
+from sandbox_server.work import Work
 from sandbox_server.worker import frames
 
 
 class Verifier:
     """Replays episodes."""
 
-    def __init__(self, jails: JailPool, episodes: Episodes) -> None:
+    def __init__(self, jails: JailPool, episodes: Episodes, work: Work) -> None:
         self._jails = jails
+        self._work = work
         self._episodes = episodes
 
     async def verify(self, index: int, item: pb.VerifyItem) -> pb.Verdict:
         """Replay one episode's transcript in a fresh process, and compare."""
         verdict = pb.Verdict(index=index)
         try:
-            episode = self._episodes.find(item.episode_id)
-            if episode.waiters:
-                raise StepOrderError("a step of this episode is in work; wait for its result")
-            timeout_s = timeout_of(item.timeout_s, episode.program)
-            lifetime_s = episode.program.limits.lifetime_s
-            episode.users += 1
-            try:
-                # Each call has its deadline; all of them together have that of an episode.
-                async with asyncio.timeout(lifetime_s):
-                    await self._replay(episode, verdict, timeout_s)
-                    if item.run_oracle and episode.program.response.has_solution:
-                        await oracle.run(self._jails, episode, verdict.oracle, timeout_s)
-            finally:
-                episode.users -= 1
-                episode.last_used_at = time.monotonic()
+            with self._work.item():
+                await self._verify(item, verdict)
         except TimeoutError:
             late = InvalidRequestError(
-                f"the replay did not end within limits.lifetime_s ({lifetime_s:g} s) and was "
-                "stopped; verify sooner, or register the program with a longer lifetime"
+                "the replay did not end within limits.lifetime_s and was stopped; verify sooner, "
+                "or register the program with a longer lifetime"
             )
             return pb.Verdict(index=index, error=item_from_error(late))
         except EpisodeLostError as error:
@@ -69,6 +58,22 @@ class Verifier:
             said = item_from_error(internal_error("verify", error))
             return pb.Verdict(index=index, error=said)
         return verdict
+
+    async def _verify(self, item: pb.VerifyItem, verdict: pb.Verdict) -> None:
+        episode = self._episodes.find(item.episode_id)
+        if episode.waiters:
+            raise StepOrderError("a step of this episode is in work; wait for its result")
+        timeout_s = timeout_of(item.timeout_s, episode.program)
+        episode.users += 1
+        try:
+            # Each call has its deadline; all of them together have that of an episode.
+            async with asyncio.timeout(episode.program.limits.lifetime_s):
+                await self._replay(episode, verdict, timeout_s)
+                if item.run_oracle and episode.program.response.has_solution:
+                    await oracle.run(self._jails, episode, verdict.oracle, timeout_s)
+        finally:
+            episode.users -= 1
+            episode.last_used_at = time.monotonic()
 
     async def _replay(self, episode: Episode, verdict: pb.Verdict, timeout_s: float) -> None:
         verdict.has_verify = episode.program.response.has_verify

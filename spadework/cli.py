@@ -26,7 +26,7 @@ from spadework.console import (
 TRAIN_PACKAGES = {"torch", "transformers", "trl", "accelerate", "tokenizers", "xgrammar"}
 TRAIN_PACKAGES |= {"tensorboard", "yaml", "httpx", "datasets"}
 
-COMMANDS = ("serve", "doctor", "validate", "play", "design", "train", "report", "bench")
+COMMANDS = ("serve", "token", "doctor", "validate", "play", "design", "train", "report", "bench")
 
 
 def build_parser() -> argparse.ArgumentParser:

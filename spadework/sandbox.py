@@ -6,9 +6,8 @@ import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
+from sandbox_server.options import BACKENDS
 from spadework.console import CommandError
-
-BACKENDS = ("nsjail", "process")
 
 
 def add_server_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +16,8 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--server",
         metavar="ADDRESS",
-        help="host:port of a running server; without it one is started for this command",
+        help="host:port of a running server, to which SPADEWORK_TOKEN and SPADEWORK_TLS_CA, "
+        "_CERTIFICATE and _KEY apply; without it one is started for this command",
     )
     group.add_argument(
         "--backend",

@@ -3,6 +3,7 @@
 Imports only grpc and protobuf, so that any program may depend on it.
 """
 
+from sandbox_api.access import Access
 from sandbox_api.client import AsyncSandboxClient, SandboxClient
 from sandbox_api.errors import (
     CapacityError,
@@ -37,6 +38,7 @@ from sandbox_api.types import (
 )
 
 __all__ = [
+    "Access",
     "AsyncSandboxClient",
     "CapacityError",
     "DeadlineExceededError",

@@ -18,6 +18,7 @@ from sandbox_api import _convert
 from sandbox_api._batches import Deadlines, ResetBatch, StepBatch, VerifyBatch, rebuild_item
 from sandbox_api._dispatch import Batch, Dispatcher, is_worth_waiting
 from sandbox_api._ledger import EpisodeRecord, Ledger, ProgramRecord
+from sandbox_api.access import Access
 from sandbox_api.errors import (
     DeadlineExceededError,
     EpisodeLostError,
@@ -73,18 +74,22 @@ class AsyncSandboxClient:
         max_retries: Rounds without any progress after which a call gives up.
         rebuild_lost: Rebuild an episode that the server lost, by replaying its actions in
             a new one, and check that it saw the same as before.
+        access: Token and certificates; None takes them from the environment, see
+            `Access.from_environment`.
     """
 
     def __init__(
         self,
         address: str,
         *,
+        access: Access | None = None,
         timeout_margin_s: float = 30.0,
         max_in_flight_items: int = 8192,
         max_retries: int = 5,
         rebuild_lost: bool = True,
     ) -> None:
         self.address = address
+        self._access = access or Access.from_environment()
         self._timeout_margin_s = timeout_margin_s
         self._rebuild_lost = rebuild_lost
         self._dispatcher = Dispatcher(max_in_flight_items, max_retries)
@@ -112,8 +117,8 @@ class AsyncSandboxClient:
     def _connected(self) -> Any:
         # Not in __init__: a channel belongs to the event loop that runs when it is made.
         if self._stub is None:
-            self._channel = grpc.aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
-            self._stub = pb_grpc.SandboxServiceStub(self._channel)
+            self._channel = self._access.channel(self.address, CHANNEL_OPTIONS)
+            self._stub = self._access.authorized(pb_grpc.SandboxServiceStub(self._channel))
         return self._stub
 
     async def register_program(

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from sandbox_api._async import AsyncSandboxClient
+from sandbox_api.access import Access
 from sandbox_api.types import (
     Episode,
     Limits,
@@ -40,6 +41,7 @@ class SandboxClient:
         self,
         address: str,
         *,
+        access: Access | None = None,
         timeout_margin_s: float = 30.0,
         max_in_flight_items: int = 8192,
         max_retries: int = 5,
@@ -52,6 +54,7 @@ class SandboxClient:
         self._thread.start()
         self._client = AsyncSandboxClient(
             address,
+            access=access,
             timeout_margin_s=timeout_margin_s,
             max_in_flight_items=max_in_flight_items,
             max_retries=max_retries,

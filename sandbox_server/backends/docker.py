@@ -42,6 +42,8 @@ OWNER_LABEL = "spadework.owner"
 _OPEN_FILES = 8_192
 _STACK_BYTES = 8 * 1024 * 1024
 # Docker's own default for CPU time: so many billionths of one CPU.
+# Of a container of weight 100.
+_CPU_SHARES = 1_024
 _NANO_CPUS = 1_000_000_000
 
 
@@ -150,10 +152,14 @@ class DockerBackend(Backend):
         variables = environment(runtime, hash_seed)
         variables |= {"PYTHONPATH": WORKER, "LD_LIBRARY_PATH": LIBRARY_PATH}
         memory_bytes = self.config.jail_memory_bytes or most_of_the_memory()
+        # Of a tenant each container may have all of it: there is no group of theirs together.
+        memory_bytes = min(memory_bytes, self.config.tenant_memory_bytes or memory_bytes)
         limits: dict[str, Any] = {}
         if self._engine.get("CpuCfsQuota"):
             cpus = self.config.jail_cpus or os.cpu_count() or 1
             limits["nano_cpus"] = round(cpus * _NANO_CPUS)
+        if self.config.tenant:
+            limits["cpu_shares"] = max(2, self.config.cpu_weight * _CPU_SHARES // 100)
         return client.containers.create(
             docker_image.ensure(client),
             [

@@ -100,8 +100,14 @@ class NsjailBackend(Backend):
             process,
             ours,
             episode_users(),
+            at_ready=functools.partial(self._share_cpu, group),
             at_end=functools.partial(self.cgroups.remove, group),
         )
+
+    def _share_cpu(self, group: str, zygote: int) -> None:
+        """With several tenants each has its part of the CPU, however many processes it has."""
+        if self.config.tenant:
+            self.cgroups.share_cpu(group, zygote, self.config.cpu_weight)
 
     def reap_dead(self) -> None:
         cgroups.reap_dead()
@@ -138,15 +144,15 @@ class NsjailBackend(Backend):
         # Two a live episode: the process itself, and room for those that may fork.
         pids = 2 * self.config.max_episodes + 64
         # nsjail makes its own group below this one, for the controllers that it has a bound for.
+        if self.config.tenant_memory_bytes:
+            self.cgroups.group("", memory_bytes=self.config.tenant_memory_bytes)
         parent = self.cgroups.group(group, memory_bytes=memory_bytes, pids=pids)
         bounds = {
             "memory": ("mem_max", "mem_parent", memory_bytes),
             "pids": ("pids_max", "pids_parent", pids),
-            # All of the machine: it is there for the weights of the groups above it.
-            "cpu": ("cpu_ms_per_sec", "cpu_parent", 1_000 * (os.cpu_count() or 1)),
         }
         lines = []
-        for controller in self.cgroups.controllers:
+        for controller in set(bounds) & set(self.cgroups.controllers):
             bound, place, most = bounds[controller]
             lines += [f"cgroup_{bound}: {most}", f'cgroup_{place}: "{parent}"']
         return lines

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
+from sandbox_server.config import DEFAULT_TENANT
 from sandbox_server.telemetry import traces
 from sandbox_server.telemetry.metrics import Metrics, TenantMetrics, result_name
 
@@ -32,8 +33,7 @@ _SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/-]{1,64}", re.ASCII)
 # What logs and traces show of a program's hash, and of an episode's id: enough to find it by.
 # Who knows the whole id of an episode may step it, so it is not for everybody who reads logs.
 _SHOWN_PROGRAM_DIGITS = 16
-_SHOWN_ID_CHARACTERS = 8
-DEFAULT_TENANT = "default"
+SHOWN_ID_CHARACTERS = 8
 
 
 @dataclass(slots=True)
@@ -44,7 +44,8 @@ class Call:
         verb: The rpc's name.
         request_id: The client's own where it is sane, else made here.
         metrics: Where it is counted.
-        tenant: Whose call it is.
+        peer: Where it comes from, as gRPC says it.
+        tenant: Whose call it is; the default one's until it is known.
         started_at: By `time.monotonic`.
         results: What became of its items, by name; None where no trace wants to know.
         child_spans: Spans asked for within it.
@@ -53,6 +54,7 @@ class Call:
     verb: str
     request_id: str
     metrics: Metrics
+    peer: str = ""
     tenant: str = DEFAULT_TENANT
     started_at: float = field(default_factory=time.monotonic)
     results: Counter[str] | None = None
@@ -89,7 +91,7 @@ class Subject(NamedTuple):
 
     @classmethod
     def of(cls, episode_id: str = "", program_id: str = "") -> Subject:
-        return cls(episode_id[:_SHOWN_ID_CHARACTERS], program_id[:_SHOWN_PROGRAM_DIGITS])
+        return cls(episode_id[:SHOWN_ID_CHARACTERS], program_id[:_SHOWN_PROGRAM_DIGITS])
 
 
 _NOTHING = Subject()
@@ -190,7 +192,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self, verb: str, request: Any, context: grpc.aio.ServicerContext
     ) -> Iterator[None]:
         metadata = context.invocation_metadata()
-        call = Call(verb, request_id_from(metadata), self._metrics)
+        call = Call(verb, request_id_from(metadata), self._metrics, context.peer())
         context.set_trailing_metadata(((REQUEST_ID_METADATA_KEY, call.request_id),))
         # Not reset: the context is the call's own task's, and ends with it.
         _call.set(call)

@@ -6,7 +6,7 @@ cost what `metrics.py` counts, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
@@ -22,6 +22,7 @@ from sandbox_server.engine import Engine
 from sandbox_server.telemetry.metrics import (
     LATENCY_BOUNDS_S,
     Histogram,
+    Metrics,
     outcome_name,
     reason_name,
 )
@@ -29,21 +30,30 @@ from sandbox_server.telemetry.metrics import (
 _PREFIX = "spadework_"
 
 
-class EngineCollector(Collector):
-    """Metrics of one engine.
+class ServerCollector(Collector):
+    """Metrics of one server.
 
     Args:
-        engine: What to read.
+        engines: What to read, by tenant.
+        metrics: What was counted of their calls.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engines: Mapping[str, Engine], metrics: Metrics) -> None:
+        self._engines = engines
+        self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
         yield from self._calls()
         yield from self._episodes()
         yield from self._queues()
         yield from self._state()
+
+    def _each(self, name: str, text: str, value: Callable[[Engine], float]) -> Metric:
+        """A gauge of every tenant."""
+        gauge = GaugeMetricFamily(f"{_PREFIX}{name}", text, labels=["tenant"])
+        for tenant, engine in self._engines.items():
+            gauge.add_metric([tenant], value(engine))
+        return gauge
 
     def _calls(self) -> Iterator[Metric]:
         """What became of calls and items."""
@@ -64,7 +74,7 @@ class EngineCollector(Collector):
             "Time from a call's start to the result of each of its items.",
             labels=["verb", "tenant"],
         )
-        for tenant, counts in self._engine.metrics.tenants.items():
+        for tenant, counts in self._metrics.tenants.items():
             for verb, count in counts.calls.items():
                 calls.add_metric([verb, tenant], count)
             for (verb, outcome), count in counts.outcomes.items():
@@ -76,72 +86,88 @@ class EngineCollector(Collector):
             for verb, histogram in counts.latencies.items():
                 latency.add_metric([verb, tenant], _buckets(histogram), histogram.sum_s)
         yield from (calls, outcomes, verdicts, refusals, latency)
-        yield _gauge("calls_in_flight", "Calls in work.", self._engine.metrics.calls_in_flight)
+        yield _gauge("calls_in_flight", "Calls in work.", self._metrics.calls_in_flight)
 
     def _episodes(self) -> Iterator[Metric]:
-        engine = self._engine
-        live = GaugeMetricFamily(
-            f"{_PREFIX}episodes_live", "Episodes that can take a step.", labels=["tenant"]
+        yield self._each(
+            "episodes_live", "Episodes that can take a step.", lambda e: e.episodes.live()
         )
-        for tenant, count in engine.episodes.live_by_tenant().items():
-            live.add_metric([tenant], count)
         ended = _counter("episodes_ended", "Episodes ended, by cause.", "cause", "tenant")
-        for (cause, tenant), count in engine.episodes.ended_by_tenant().items():
-            ended.add_metric([cause, tenant], count)
-        yield from (live, ended)
-        yield _gauge(
-            "episode_records", "Episodes remembered, ended ones included.", len(engine.episodes)
+        steps = _counter(
+            "steps", "Steps answered, those replayed as a reset's prefix included.", "tenant"
         )
-        yield _gauge(
+        for tenant, engine in self._engines.items():
+            steps.add_metric([tenant], engine.steps_total)
+            for cause, count in engine.episodes.ended_total.items():
+                ended.add_metric([cause, tenant], count)
+        yield from (ended, steps)
+        yield self._each(
+            "episode_records",
+            "Episodes remembered, ended ones included.",
+            lambda e: len(e.episodes),
+        )
+        yield self._each(
             "episode_record_bytes",
             "What the records of episodes take, bytes.",
-            engine.episodes.record_bytes(),
+            lambda e: e.episodes.record_bytes(),
         )
-        yield _gauge(
+        yield self._each(
             "episode_record_bytes_limit",
             "The bound on them, bytes.",
-            engine.config.max_record_bytes,
-        )
-        yield CounterMetricFamily(
-            f"{_PREFIX}steps",
-            "Steps answered, those replayed as a reset's prefix included.",
-            value=engine.steps_total,
+            lambda e: e.config.max_record_bytes,
         )
 
     def _queues(self) -> Iterator[Metric]:
-        engine = self._engine
-        yield _gauge("pending_items", "Steps in work.", engine.pending_items)
-        yield _gauge("pending_items_limit", "The bound on them.", engine.config.max_pending_items)
-        yield _gauge(
-            "spawns_queued", "Episode processes asked for and not there.", engine.jails.queued
+        yield self._each("pending_items", "Items in work.", lambda e: e.pending_items)
+        yield self._each(
+            "pending_items_limit", "The bound on them.", lambda e: e.config.max_pending_items
         )
-        yield _gauge("processes_live", "Episode processes, replays included.", engine.jails.live)
-        yield _gauge("processes_limit", "The bound on them.", engine.config.max_episodes)
+        yield self._each(
+            "steps_waiting",
+            "Steps that wait for others of the same tenant.",
+            lambda e: e.waiting_steps,
+        )
+        yield self._each(
+            "spawns_queued",
+            "Episode processes asked for and not there.",
+            lambda e: e.jails.queued,
+        )
+        yield self._each(
+            "processes_live", "Episode processes, replays included.", lambda e: e.jails.live
+        )
+        yield self._each("processes_limit", "The bound on them.", lambda e: e.config.max_episodes)
 
     def _state(self) -> Iterator[Metric]:
-        engine = self._engine
-        jails = GaugeMetricFamily(f"{_PREFIX}jails", "Jails that run.", labels=["runtime"])
-        for runtime, count in engine.jails.by_runtime().items():
-            jails.add_metric([runtime], count)
-        restarts = _counter("jail_restarts", "Jails started again after they died.", "runtime")
-        for runtime, count in engine.jails.restarts_total.items():
-            restarts.add_metric([runtime], count)
+        jails = GaugeMetricFamily(
+            f"{_PREFIX}jails", "Jails that run.", labels=["runtime", "tenant"]
+        )
+        restarts = _counter(
+            "jail_restarts", "Jails started again after they died.", "runtime", "tenant"
+        )
+        for tenant, engine in self._engines.items():
+            for runtime, count in engine.jails.by_runtime().items():
+                jails.add_metric([runtime, tenant], count)
+            for runtime, count in engine.jails.restarts_total.items():
+                restarts.add_metric([runtime, tenant], count)
         yield from (jails, restarts)
-        yield _gauge("programs", "Programs remembered.", engine.programs)
-        yield _gauge("draining", "1 while the server takes nothing new.", int(engine.draining))
+        yield self._each("programs", "Programs remembered.", lambda e: e.programs)
+        yield self._each(
+            "draining", "1 while the server takes nothing new.", lambda e: int(e.draining)
+        )
         info = GaugeMetricFamily(
             f"{_PREFIX}server_info",
             "Always 1; its labels say what runs.",
             labels=["version", "backend"],
         )
-        info.add_metric([sandbox_server.__version__, engine.config.backend], 1)
+        backend = next(iter(self._engines.values())).config.backend
+        info.add_metric([sandbox_server.__version__, backend], 1)
         yield info
 
 
-def registry(engine: Engine) -> CollectorRegistry:
+def registry(engines: Mapping[str, Engine], metrics: Metrics) -> CollectorRegistry:
     """All metrics of a server and its process."""
     found = CollectorRegistry()
-    found.register(EngineCollector(engine))
+    found.register(ServerCollector(engines, metrics))
     ProcessCollector(registry=found)
     return found
 

@@ -34,7 +34,7 @@ def test_the_export_list_is_exact():
         for name, value in vars(module).items()
         if isinstance(value, type) and value.__module__ == module.__name__
     }
-    assert set(sandbox_api.__all__) == public | {"AsyncSandboxClient", "SandboxClient"}
+    assert set(sandbox_api.__all__) == public | {"Access", "AsyncSandboxClient", "SandboxClient"}
     assert sandbox_api.__all__ == sorted(sandbox_api.__all__)
     exported = {
         name

@@ -51,5 +51,6 @@ def test_a_taken_port_is_one_sentence_and_exits_with_3():
 
 
 def test_no_episodes_is_a_usage_error(capsys: pytest.CaptureFixture[str]):
-    assert main(["serve", "--max-episodes", "0"]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        main(["serve", "--max-episodes", "0"])
     assert "--max-episodes" in capsys.readouterr().err

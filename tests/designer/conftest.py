@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[LocalServer]:
-    with LocalServer(backend="process", log_level="ERROR") as local:
+    with LocalServer(backend="process", log_level="error") as local:
         yield local
 
 

@@ -216,7 +216,7 @@ async def test_most_structured_environments_pass_the_gates(client):
 @pytest.mark.nsjail
 async def test_jailed_programs_get_the_same_verdicts(make_draft):
     names = ["SOUND", "HANGS_ON_LOAD", "DIES_ON_FUZZ", "HASH_ORDER", "NO_SOLUTION"]
-    with LocalServer(backend="nsjail", log_level="ERROR") as server:
+    with LocalServer(backend="nsjail", log_level="error") as server:
         async with AsyncSandboxClient(server.address) as client:
             drafts = [make_draft(getattr(programs, name)) for name in names]
             reports = await Gates(client, limits=LIMITS).judge(drafts)

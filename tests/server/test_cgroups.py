@@ -42,8 +42,8 @@ def test_limits_of_a_group_are_the_kernels(tree: cgroups.CgroupTree) -> None:
 
 @needs_cgroups
 def test_a_group_of_a_group_is_below_it(tree: cgroups.CgroupTree) -> None:
-    outer = tree.group("tenant", pids=7)
-    inner = tree.group("tenant/jail-1")
+    outer = tree.group("tenant", pids=7, cpu_weight=100)
+    inner = tree.group("tenant/jail-1", cpu_weight=100)
     assert inner == f"{outer}/jail-1"
     tree.remove("tenant")
     assert not any(folder.exists() for folder in folders(tree, outer))
@@ -51,7 +51,7 @@ def test_a_group_of_a_group_is_below_it(tree: cgroups.CgroupTree) -> None:
 
 @needs_cgroups
 def test_a_group_is_removed_with_what_runs_in_it(tree: cgroups.CgroupTree) -> None:
-    path = tree.group("jail-1")
+    path = tree.group("jail-1", cpu_weight=100)
     with subprocess.Popen(["sleep", "60"]) as sleeper:
         for folder in folders(tree, path):
             (folder / "cgroup.procs").write_text(str(sleeper.pid))
@@ -63,8 +63,8 @@ def test_a_group_is_removed_with_what_runs_in_it(tree: cgroups.CgroupTree) -> No
 @needs_cgroups
 def test_trees_of_one_process_do_not_end_one_another(tree: cgroups.CgroupTree) -> None:
     other = cgroups.CgroupTree()
-    path = tree.group("jail-1")
-    assert other.group("jail-1") != path
+    path = tree.group("jail-1", cpu_weight=100)
+    assert other.group("jail-1", cpu_weight=100) != path
     other.close()
     assert all(folder.exists() for folder in folders(tree, path))
 
@@ -72,7 +72,7 @@ def test_trees_of_one_process_do_not_end_one_another(tree: cgroups.CgroupTree) -
 MAKER = """
 import subprocess, sys
 from sandbox_server import cgroups
-path = cgroups.CgroupTree().group("jail-1")
+path = cgroups.CgroupTree().group("jail-1", cpu_weight=100)
 print(path, flush=True)
 sys.stdin.read()
 """

@@ -22,9 +22,9 @@ from sandbox_api.types import Limits
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import runtime
-from sandbox_server.config import DEFAULT_LIMITS, MAX_LIMITS, ServerConfig
+from sandbox_server.config import DEFAULT_LIMITS, MAX_LIMITS, AddressError, ServerConfig
 from sandbox_server.engine import Engine
-from sandbox_server.service import AddressError, Server
+from sandbox_server.server import Server
 from tests.server.conftest import COUNTER, Sandbox
 from tests.server.test_contract import SLOW
 from tests.wire import Wire
@@ -50,8 +50,8 @@ class Small(Wire):
 @contextlib.asynccontextmanager
 async def serving(**settings: Any) -> AsyncIterator[Small]:
     config = ServerConfig(address="127.0.0.1:0", backend="process", **settings)
-    engine = Engine(config, {"stdlib": runtime.ensure("stdlib")})
-    server = Server(engine)
+    server = Server(config, {"stdlib": runtime.ensure("stdlib")})
+    (engine,) = server.engines.values()
     address = await server.start()
     try:
         async with grpc.aio.insecure_channel(address) as channel:
@@ -155,10 +155,12 @@ async def test_a_full_server_says_when_to_try_again_and_serves_when_there_is_roo
         assert again.outcome == pb.OUTCOME_COMPLETED
 
 
-async def test_steps_over_the_bound_on_items_in_work_are_refused_with_a_delay() -> None:
+async def test_items_over_the_bound_on_those_in_work_are_refused_with_a_delay() -> None:
     async with serving(max_pending_items=1, retry_delay_s=0.125) as small:
         item = pb.ResetItem(program_id=await small.register(SLOW))
-        episodes = await small.reset(item, item)
+        first, refused = await small.reset(item, item)
+        assert refused.error.reason == pb.ERROR_REASON_CAPACITY
+        episodes = [first, *await small.reset(item)]
         ok, refused = await small.step(
             *[pb.StepItem(episode_id=e.episode_id, action="0.2") for e in episodes]
         )
@@ -191,10 +193,10 @@ async def test_a_server_that_stops_says_so_and_answers_what_is_in_work() -> None
 async def test_a_taken_address_is_told_before_any_jail_is_started() -> None:
     async with serving() as small:
         config = dataclasses.replace(small.engine.config, address=small.address)
-        second = Engine(config, {"stdlib": runtime.ensure("stdlib")})
+        second = Server(config, {"stdlib": runtime.ensure("stdlib")})
         with pytest.raises(AddressError, match=r"cannot listen on .*port 0"):
-            await Server(second).start()
-        assert len(second.jails) == 0
+            await second.start()
+        assert len(second.engines["default"].jails) == 0
 
 
 async def test_a_fault_of_the_server_is_a_request_id_and_no_traceback(

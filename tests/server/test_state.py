@@ -11,9 +11,8 @@ from subprocess import PIPE
 import pytest
 
 from sandbox_server import LocalServer, state
-from sandbox_server.config import ServerConfig
-from sandbox_server.engine import Engine
-from sandbox_server.service import AddressError, Server
+from sandbox_server.config import AddressError, ServerConfig
+from sandbox_server.server import Server
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +89,7 @@ async def test_the_socket_of_a_live_server_is_not_taken_over(
 ) -> None:
     monkeypatch.undo()
     with LocalServer(backend="process") as first:
-        second = Server(Engine(ServerConfig(address=first.address, backend="process"), {}))
+        second = Server(ServerConfig(address=first.address, backend="process"), {})
         with pytest.raises(AddressError, match="another server"):
             await second.start()
         reader, writer = await asyncio.open_unix_connection(first.address.removeprefix("unix:"))

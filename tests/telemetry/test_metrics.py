@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import socket
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from sandbox_api.client import AsyncSandboxClient
 from sandbox_api.types import Limits, ResetItem, StepItem
@@ -20,8 +22,7 @@ from sandbox_api.v1 import sandbox_pb2 as pb
 from sandbox_server import runtime
 from sandbox_server.config import AddressError, ServerConfig
 from sandbox_server.engine import Engine
-from sandbox_server.service import Server
-from sandbox_server.telemetry import exposition
+from sandbox_server.server import Server
 from sandbox_server.telemetry.http import MetricsServer
 from sandbox_server.telemetry.metrics import LATENCY_BOUNDS_S, Histogram, TenantMetrics
 from tests.server.conftest import COUNTER
@@ -35,7 +36,6 @@ class Served:
 
     engine: Engine
     client: AsyncSandboxClient
-    metrics: MetricsServer
     address: str
 
     async def ask(self, request: str) -> tuple[str, str]:
@@ -63,17 +63,16 @@ class Served:
 
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
-    config = ServerConfig(address="127.0.0.1:0", backend="process")
-    engine = Engine(config, {"stdlib": runtime.ensure("stdlib")})
-    server = Server(engine)
+    free = socket.create_server(("127.0.0.1", 0))
+    where = f"127.0.0.1:{free.getsockname()[1]}"
+    free.close()
+    config = ServerConfig(address="127.0.0.1:0", backend="process", metrics_address=where)
+    server = Server(config, {"stdlib": runtime.ensure("stdlib")})
     address = await server.start()
-    metrics = MetricsServer(exposition.registry(engine))
     try:
-        where = await metrics.start("127.0.0.1:0")
         async with AsyncSandboxClient(address, max_retries=0) as client:
-            yield Served(engine, client, metrics, where)
+            yield Served(server.engines["default"], client, where)
     finally:
-        await metrics.stop()
         await server.stop(at_once=True)
 
 
@@ -188,7 +187,7 @@ async def test_a_flood_of_header_bytes_and_a_reader_that_leaves_end_no_scrape(
 @pytest.mark.parametrize("address", ["9464", "localhost:", "localhost:http", "127.0.0.1:99999"])
 async def test_a_wrong_metrics_address_says_so(served: Served, address: str) -> None:
     with pytest.raises(AddressError, match="metrics"):
-        await MetricsServer(exposition.registry(served.engine)).start(address)
+        await MetricsServer(CollectorRegistry()).start(address)
 
 
 def test_a_duration_falls_into_the_bucket_that_prometheus_means() -> None:

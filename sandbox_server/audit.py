@@ -1,0 +1,80 @@
+"""The audit log: who did what with which program, and what became of it.
+
+One line of JSON for each event. Secrets are never in it: no token, no source, no action, no
+observation, and of an episode's id, which is what lets one step it, only the first characters.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import logging.handlers
+import time
+from pathlib import Path
+from typing import Any
+
+from sandbox_server.telemetry import calls
+
+_log = logging.getLogger(__name__)
+
+
+class AuditError(Exception):
+    """The audit log cannot be written where it was asked for."""
+
+
+class AuditLog:
+    """Appends events to a file; one that is moved away is made anew, as logrotate expects.
+
+    Args:
+        path: The file, readable by its owner only; empty writes nothing.
+
+    Attributes:
+        lost_total: Events that could not be written.
+
+    Raises:
+        AuditError: If it cannot be opened.
+    """
+
+    def __init__(self, path: str = "") -> None:
+        self.lost_total = 0
+        self._handler: _File | None = None
+        if path:
+            try:
+                Path(path).touch(mode=0o600)
+                self._handler = _File(path, self)
+            except OSError as error:
+                raise AuditError(f"cannot write the audit log {path}: {error.strerror}") from None
+
+    def record(self, event: str, tenant: str, **told: Any) -> None:
+        """Write one event.
+
+        Args:
+            event: What was done: "register", "reset", "end", "verify", "fork", "refused".
+            tenant: Who did it.
+            told: More of it; an `episode` is cut to what is no secret.
+        """
+        if self._handler is None:
+            return
+        if "episode" in told:
+            told["episode"] = told["episode"][: calls.SHOWN_ID_CHARACTERS]
+        line = {"time": round(time.time(), 3), "event": event, "tenant": tenant}
+        if call := calls.current():
+            line |= {"peer": call.peer, "request_id": call.request_id}
+        text = json.dumps(line | told)
+        self._handler.emit(logging.LogRecord("audit", logging.INFO, "", 0, text, None, None))
+
+    def close(self) -> None:
+        if self._handler is not None:
+            self._handler.close()
+
+
+class _File(logging.handlers.WatchedFileHandler):
+    def __init__(self, path: str, owner: AuditLog) -> None:
+        super().__init__(path)
+        self._owner = owner
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """A full disk must not end what is audited, nor pass unseen."""
+        self._owner.lost_total += 1
+        if self._owner.lost_total == 1:
+            _log.exception("the audit log cannot be written; events are lost")

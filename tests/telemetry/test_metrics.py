@@ -122,10 +122,10 @@ async def test_calls_outcomes_refusals_and_ends_are_counted(served: Served) -> N
         "spadework_episodes_live{tenant=default}": 4,
         "spadework_item_latency_seconds_count{tenant=default,verb=Step}": 4,
         "spadework_item_latency_seconds_bucket{le=+Inf,tenant=default,verb=Fork}": 1,
-        "spadework_programs": 1,
-        "spadework_jails{runtime=stdlib}": 2,
+        "spadework_programs{tenant=default}": 1,
+        "spadework_jails{runtime=stdlib,tenant=default}": 2,
         "spadework_calls_in_flight": 0,
-        "spadework_pending_items": 0,
+        "spadework_pending_items{tenant=default}": 0,
     }
     assert {name: found.get(name) for name in wanted} == wanted
 

@@ -1,0 +1,196 @@
+"""The gRPC server: where it listens, whom it serves, and how it comes to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import socket
+import time
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from sandbox_api.errors import UnauthenticatedError
+from sandbox_api.v1 import sandbox_pb2_grpc
+
+from sandbox_server import tenants, transport
+from sandbox_server.audit import AuditLog
+from sandbox_server.authentication import Authenticator, RefuseStrangers
+from sandbox_server.config import AddressError, ServerConfig
+from sandbox_server.engine import Engine
+from sandbox_server.runtime import Runtime
+from sandbox_server.service import SERVICE_NAME, SandboxService
+from sandbox_server.telemetry.calls import CallInterceptor
+from sandbox_server.telemetry.exposition import registry
+from sandbox_server.telemetry.http import MetricsServer
+from sandbox_server.telemetry.metrics import Metrics
+
+_log = logging.getLogger(__name__)
+
+# How often a draining server looks whether an episode still lives.
+_DRAIN_LOOK_S = 0.05
+
+_CHANNEL_OPTIONS = [
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+    ("grpc.max_send_message_length", 64 * 1024 * 1024),
+    # Past about 1,000 calls in flight the defaults cancel silently.
+    ("grpc.server.max_pending_requests", 16_384),
+    ("grpc.server.max_pending_requests_hard_limit", 32_768),
+    ("grpc.so_reuseport", 0),
+    # Clients ping while they wait for a slow batch; by default that is an offence.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 20_000),
+]
+
+
+class Server:
+    """A gRPC server, with health and reflection, around an engine for each tenant.
+
+    Attributes:
+        engines: By the tenant's name.
+
+    Raises:
+        AddressError: If it would be open to whom it should not be.
+        AuditError: If the audit log cannot be written.
+        TenantFileError: If the tenants are promised more than there is.
+    """
+
+    def __init__(self, config: ServerConfig, runtimes: dict[str, Runtime]) -> None:
+        transport.check_exposure(config)
+        self.config = config
+        self._audit = AuditLog(config.audit_log)
+        self.engines = {
+            name: Engine(part, runtimes, functools.partial(self._audit.record, tenant=name))
+            for name, part in tenants.parts(config).items()
+        }
+        self._stopped = False
+        self._metrics = Metrics()
+        self._metrics_server = MetricsServer(registry(self.engines, self._metrics))
+        self._health = health.aio.HealthServicer()
+        authenticator = Authenticator(config.tenants)
+        service = SandboxService(self.engines, authenticator, self._audit)
+        self._server = grpc.aio.server(
+            interceptors=[
+                RefuseStrangers(authenticator, SERVICE_NAME, self._note_stranger),
+                CallInterceptor(SERVICE_NAME, self._metrics),
+            ],
+            options=_CHANNEL_OPTIONS,
+        )
+        sandbox_pb2_grpc.add_SandboxServiceServicer_to_server(service, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server)
+
+    def _note_stranger(self, peer: str) -> None:
+        self._audit.record("refused", "", peer=peer)
+        self._metrics.of("").refused("", UnauthenticatedError.reason)
+
+    async def start(self) -> str:
+        """Start the engines, then listen.
+
+        Returns:
+            The address clients use, with the port that was chosen.
+
+        Raises:
+            AddressError: If the address, or that of the metrics, cannot be had.
+            BackendError: If a protection is not in force.
+        """
+        address = self.config.address
+        _refuse_taken(address)
+        try:
+            # Before the jails, which take a while: a taken port is told at once.
+            port = self._listen(address)
+        except RuntimeError:
+            raise AddressError(
+                f"cannot listen on {address}: it is taken, or not this machine's; name another "
+                "as host:port (port 0: any free one) or unix:/path"
+            ) from None
+        if wanted := self.config.metrics_address:
+            where = await self._metrics_server.start(wanted)
+            _log.info("metrics: http://%s/metrics", where)
+        started: list[Engine] = []
+        try:
+            for engine in self.engines.values():
+                await engine.start()
+                started.append(engine)
+        except BaseException:
+            for engine in started:
+                await engine.close()
+            raise
+        await self._server.start()
+        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        if address.startswith("unix:"):
+            return address
+        return f"{address.rpartition(':')[0]}:{port}"
+
+    def _listen(self, address: str) -> int:
+        credentials = transport.credentials(self.config)
+        if credentials is None:
+            return self._server.add_insecure_port(address)
+        return self._server.add_secure_port(address, credentials)
+
+    async def _set_health(self, status: Any) -> None:
+        for name in ("", SERVICE_NAME):
+            await self._health.set(name, status)
+
+    async def drain(self, cut_short: asyncio.Event) -> None:
+        """Take no new episodes, and let those that live go on to their ends.
+
+        Returns when none lives any more, when `drain_timeout_s` has passed, or when
+        `cut_short` is set. `stop` is to follow.
+        """
+        timeout_s = self.config.drain_timeout_s
+        for engine in self.engines.values():
+            engine.drain()
+        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        _log.info(
+            "draining: %d episodes are live; waiting for them for at most %g s",
+            self._live(),
+            timeout_s,
+        )
+        deadline = time.monotonic() + timeout_s
+        while self._live() and not cut_short.is_set():
+            if time.monotonic() > deadline:
+                _log.warning(
+                    "drained for %g s; %d episodes are live, and end now",
+                    timeout_s,
+                    self._live(),
+                )
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(cut_short.wait(), _DRAIN_LOOK_S)
+        _log.info("drained: %d episodes are live", self._live())
+
+    def _live(self) -> int:
+        return sum(engine.jails.live for engine in self.engines.values())
+
+    async def stop(self, *, at_once: bool = False) -> None:
+        """Tell clients, let calls in flight finish for a while, end everything; once.
+
+        Args:
+            at_once: Do not wait for calls in flight.
+        """
+        if self._stopped:
+            return
+        self._stopped = True
+        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        await self._server.stop(0 if at_once else self.config.stop_grace_s)
+        await self._metrics_server.stop()
+        for engine in self.engines.values():
+            await engine.close()
+        self._audit.close()
+
+
+def _refuse_taken(address: str) -> None:
+    """gRPC would take a live server's Unix socket over, which nobody could reach any more.
+
+    Raises:
+        AddressError: If a server listens there. What a killed one left is no matter.
+    """
+    if not address.startswith("unix:"):
+        return
+    with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
+        probe.connect(address.removeprefix("unix:"))
+        raise AddressError(f"cannot listen on {address}: another server does; stop it first")

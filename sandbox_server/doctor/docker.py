@@ -17,7 +17,7 @@ def daemon(config: ServerConfig) -> Check:
             version, info = client.version(), client.info()
         BACKENDS["docker"](config).close()
     except BackendError as error:
-        found, _, remedy = str(error).partition(": ")
+        found, _, remedy = str(error).rpartition(": ")
         return Check("docker", False, found, remedy)
     options = ", ".join(info.get("SecurityOptions") or ["no security options"])
     runtimes = ", ".join(sorted(info.get("Runtimes") or ()))

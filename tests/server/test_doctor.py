@@ -7,6 +7,7 @@ that say what they would say there.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import os
 import resource
 import shutil
@@ -229,6 +230,35 @@ def test_cgroups_of_version_2_say_what_is_delegated(tmp_path: Path) -> None:
     assert "memory pids here, not delegated" in check.detail
     file = "/sys/fs/cgroup/system.slice/spadework.service/cgroup.subtree_control"
     assert "memory pids here, delegated" in ids.cgroups(machine(tmp_path, {file: ""})).detail
+
+
+# The SDK leaves the socket of a failed connection to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_no_docker_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    check = doctor.docker.daemon(ServerConfig(backend="docker"))
+    failed(check, "start one (scripts/start_docker.sh")
+    assert "no Docker daemon answers" in check.detail
+    with pytest.raises(BackendError, match=r"start_docker\.sh"):
+        doctor.require(ServerConfig(backend="docker", max_episodes=10))
+    del check
+    gc.collect()
+
+
+@pytest.mark.docker
+def test_a_docker_daemon_says_its_version_security_options_and_runtimes() -> None:
+    check = doctor.docker.daemon(ServerConfig(backend="docker"))
+    assert check.ok, check
+    assert "API 1." in check.detail
+    assert "seccomp" in check.detail
+    assert "runc" in check.detail
+
+
+@pytest.mark.docker
+def test_a_container_runtime_that_the_daemon_does_not_have() -> None:
+    config = ServerConfig(backend="docker", docker_runtime="no-such-runtime")
+    failed(doctor.docker.daemon(config), "/etc/docker/daemon.json")
 
 
 _NO_CAPABILITY = {"/proc/self/status": "CapEff:\t00000000a80425fb\n"}

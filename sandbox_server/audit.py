@@ -10,6 +10,7 @@ import json
 import logging
 import logging.handlers
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ class AuditLog:
         path: The file, readable by its owner only; empty writes nothing.
 
     Attributes:
+        events_total: Events given to the file, by name and tenant.
         lost_total: Events that could not be written.
 
     Raises:
@@ -36,6 +38,7 @@ class AuditLog:
     """
 
     def __init__(self, path: str = "") -> None:
+        self.events_total: Counter[tuple[str, str]] = Counter()
         self.lost_total = 0
         self._handler: _File | None = None
         if path:
@@ -61,6 +64,7 @@ class AuditLog:
         if call := calls.current():
             line |= {"peer": call.peer, "request_id": call.request_id}
         text = json.dumps(line | told)
+        self.events_total[event, tenant] += 1
         self._handler.emit(logging.LogRecord("audit", logging.INFO, "", 0, text, None, None))
 
     def close(self) -> None:

@@ -67,7 +67,7 @@ class Server:
         }
         self._stopped = False
         self._metrics = Metrics()
-        self._metrics_server = MetricsServer(registry(self.engines, self._metrics))
+        self._metrics_server = MetricsServer(registry(self.engines, self._metrics, self._audit))
         self._health = health.aio.HealthServicer()
         authenticator = Authenticator(config.tenants)
         service = SandboxService(self.engines, authenticator, self._audit)

@@ -18,6 +18,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 import sandbox_server
+from sandbox_server.audit import AuditLog
 from sandbox_server.engine import Engine
 from sandbox_server.telemetry.metrics import (
     LATENCY_BOUNDS_S,
@@ -36,11 +37,13 @@ class ServerCollector(Collector):
     Args:
         engines: What to read, by tenant.
         metrics: What was counted of their calls.
+        audit: The log of what they did.
     """
 
-    def __init__(self, engines: Mapping[str, Engine], metrics: Metrics) -> None:
+    def __init__(self, engines: Mapping[str, Engine], metrics: Metrics, audit: AuditLog) -> None:
         self._engines = engines
         self._metrics = metrics
+        self._audit = audit
 
     def collect(self) -> Iterator[Metric]:
         yield from self._calls()
@@ -154,6 +157,15 @@ class ServerCollector(Collector):
         yield self._each(
             "draining", "1 while the server takes nothing new.", lambda e: int(e.draining)
         )
+        events = _counter("audit_events", "Events of the audit log.", "event", "tenant")
+        for (event, tenant), count in self._audit.events_total.items():
+            events.add_metric([event, tenant], count)
+        yield events
+        yield CounterMetricFamily(
+            f"{_PREFIX}audit_events_lost",
+            "Events that it could not write.",
+            value=self._audit.lost_total,
+        )
         info = GaugeMetricFamily(
             f"{_PREFIX}server_info",
             "Always 1; its labels say what runs.",
@@ -164,10 +176,12 @@ class ServerCollector(Collector):
         yield info
 
 
-def registry(engines: Mapping[str, Engine], metrics: Metrics) -> CollectorRegistry:
+def registry(
+    engines: Mapping[str, Engine], metrics: Metrics, audit: AuditLog
+) -> CollectorRegistry:
     """All metrics of a server and its process."""
     found = CollectorRegistry()
-    found.register(ServerCollector(engines, metrics))
+    found.register(ServerCollector(engines, metrics, audit))
     ProcessCollector(registry=found)
     return found
 

@@ -62,11 +62,16 @@ class Served:
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[Served]:
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
     free = socket.create_server(("127.0.0.1", 0))
     where = f"127.0.0.1:{free.getsockname()[1]}"
     free.close()
-    config = ServerConfig(address="127.0.0.1:0", backend="process", metrics_address=where)
+    config = ServerConfig(
+        address="127.0.0.1:0",
+        backend="process",
+        metrics_address=where,
+        audit_log=str(tmp_path / "audit.jsonl"),
+    )
     server = Server(config, {"stdlib": runtime.ensure("stdlib")})
     address = await server.start()
     try:
@@ -122,6 +127,8 @@ async def test_calls_outcomes_refusals_and_ends_are_counted(served: Served) -> N
         "spadework_episodes_live{tenant=default}": 4,
         "spadework_item_latency_seconds_count{tenant=default,verb=Step}": 4,
         "spadework_item_latency_seconds_bucket{le=+Inf,tenant=default,verb=Fork}": 1,
+        "spadework_audit_events_total{event=reset,tenant=default}": 4,
+        "spadework_audit_events_lost_total": 0,
         "spadework_programs{tenant=default}": 1,
         "spadework_jails{runtime=stdlib,tenant=default}": 2,
         "spadework_calls_in_flight": 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, fields, replace
 
 from sandbox_api.errors import CapacityError, InvalidRequestError, QuotaError
@@ -52,6 +53,11 @@ DEFAULT_TENANT = "default"
 
 class AddressError(Exception):
     """The server cannot listen where it was asked to; the message says what to do."""
+
+
+def default_address() -> str:
+    """Where a server listens that is not told: at $SPADEWORK_ADDRESS, else on loopback."""
+    return os.environ.get("SPADEWORK_ADDRESS") or ServerConfig.address
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--address",
         help="host:port (port 0: any free one), unix:/path, or unix: alone for a socket that only "
-        "this user can reach (default: 127.0.0.1:50061)",
+        "this user can reach (default: $SPADEWORK_ADDRESS, else 127.0.0.1:50061)",
     )
     add(
         "--backend",
@@ -126,13 +126,14 @@ def config_from(arguments: argparse.Namespace) -> ServerConfig:
     Raises:
         TenantFileError: If the tenants file cannot be used.
     """
-    from sandbox_server.config import ServerConfig
+    from sandbox_server.config import ServerConfig, default_address
     from sandbox_server.telemetry import traces
     from sandbox_server.tenants import read_tenants
 
     given: dict[str, Any] = {
         name: value for name in _SETTINGS if (value := getattr(arguments, name)) is not None
     }
+    given.setdefault("address", default_address())
     given["otlp_endpoint"] = arguments.otlp_endpoint or traces.endpoint_from_environment()
     if arguments.runtimes:
         given["runtimes"] = tuple(arguments.runtimes)

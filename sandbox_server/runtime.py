@@ -148,12 +148,14 @@ def ensure(name: str) -> Runtime:
         ).encode()
     ).hexdigest()[:16]
     folder = cache.cache_folder() / "runtimes"
-    folder.mkdir(parents=True, exist_ok=True)
     root = folder / f"{name}-{platform.python_version()}-{key}"
-    with (folder / f".{root.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        while not cache.hold(root):
-            _build(root, pinned)
+    # First: where one is there, the folder may well be one that this user cannot write.
+    if not cache.hold(root):
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f".{root.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            while not cache.hold(root):
+                _build(root, pinned)
     manifest = json.loads((root / "manifest.json").read_text())
     return Runtime(name, root, manifest["python_version"], tuple(manifest["packages"]))
 

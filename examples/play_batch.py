@@ -26,7 +26,7 @@ def policy(observation: str, rng: random.Random) -> str:
 
 def main(file: Path, server) -> None:
     rng = random.Random(0)
-    with server, SandboxClient(server.address) as client:
+    with server as served, SandboxClient(served.address) as client:
         program = client.register_program(file.read_text())
         if program.diagnostic:
             sys.exit(f"{file} does not load: {program.diagnostic}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,25 @@ def connect() -> Any:
         ) from None
 
 
+@contextlib.contextmanager
+def _session() -> Iterator[Any]:
+    """A client for a few calls.
+
+    Raises:
+        BackendError: If the daemon does not answer them.
+    """
+    client = connect()
+    import docker.errors
+    import requests
+
+    try:
+        yield client
+    except (docker.errors.DockerException, requests.RequestException) as error:
+        raise BackendError(f"the Docker daemon refused a call: {error}") from None
+    finally:
+        client.close()
+
+
 class DockerBackend(Backend):
     """Jails in containers of a Docker daemon on this machine."""
 
@@ -76,15 +96,14 @@ class DockerBackend(Backend):
 
     def __init__(self, config: ServerConfig) -> None:
         super().__init__(config)
-        with contextlib.closing(connect()) as client:
+        with _session() as client:
             self._engine: dict[str, Any] = client.info()
-            self._check_engine()
-            docker_image.ensure(client)
-            docker_image.tidy(client)
+        self._check_engine()
 
     def reap_dead(self) -> None:
-        with contextlib.closing(connect()) as client:
+        with _session() as client:
             _reap(client)
+            docker_image.tidy(client)
 
     def _check_engine(self) -> None:
         options = self._options()
@@ -193,7 +212,7 @@ class DockerBackend(Backend):
                 Ulimit(name="stack", soft=_STACK_BYTES, hard=_STACK_BYTES),
                 Ulimit(name="core", soft=0, hard=0),
             ],
-            # What the zygote says goes to the server's log; the engine keeps none of it.
+            # The zygote is given the server's own standard error; the engine keeps nothing.
             log_config=LogConfig(type="none"),
             **limits,
         )
@@ -224,7 +243,9 @@ def _reap(client: Any) -> None:
     """Remove the containers that a killed server left before they could end with it."""
     import docker.errors
 
-    for container in client.containers.list(all=True, filters={"label": OWNER_LABEL}):
+    for container in client.containers.list(
+        all=True, filters={"label": OWNER_LABEL}, ignore_removed=True
+    ):
         if owner.is_dead(container.labels[OWNER_LABEL]):
             _log.info("removing container %s of a server that was killed", container.short_id)
             with contextlib.suppress(docker.errors.APIError):

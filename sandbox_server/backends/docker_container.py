@@ -33,8 +33,7 @@ _CONNECT_TIMEOUT_S = 30.0
 _CONNECT_INTERVAL_S = 0.2
 _REMOVE_TIMEOUT_S = 10.0
 _REMOVE_INTERVAL_S = 0.05
-# The end of what a container that failed had to say.
-_SAID_BYTES = 2_000
+_STDERR = 2
 
 SOCKET = "supervisor"
 _PEER = struct.Struct("iII")
@@ -65,6 +64,7 @@ class Container:
         self._control = control
         self._ending = threading.Event()
         self._pidfd = -1
+        self._pidfd_held = threading.Lock()
         # Not a daemon thread: a server that exits waits until its containers are gone.
         self._thread = threading.Thread(target=self._keep, name="container")
         self._thread.start()
@@ -75,12 +75,12 @@ class Container:
         Its removal, which is the engine's business, may take a little longer.
         """
         self._ending.set()
-        pidfd = self._pidfd
-        if pidfd >= 0 and not _ended(pidfd, timeout_s):
-            # The zygote is init of its pid namespace: the kernel ends the rest.
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            _ended(pidfd, None)
+        with self._pidfd_held:
+            if self._pidfd >= 0 and not _ended(self._pidfd, timeout_s):
+                # The zygote is init of its pid namespace: the kernel ends the rest.
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+                _ended(self._pidfd, None)
 
     def _keep(self) -> None:
         import docker.errors
@@ -109,21 +109,16 @@ class Container:
                 _listen(listener, folder)
                 container = self._create(client, folder)
                 try:
-                    said = container.attach(stream=True, logs=False, stdout=True, stderr=True)
                     container.start()
-                    try:
-                        self._hand_over(container, listener)
-                    except (OSError, BackendError) as error:
-                        _kill(container)
-                        last = b"".join(said)[-_SAID_BYTES:].decode("utf-8", "replace").strip()
-                        raise BackendError(f"{error}\n{last}".strip()) from None
+                    self._hand_over(container, listener)
                     shutil.rmtree(folder)
                     self._control.close()
-                    for words in said:
-                        _log.warning("container: %s", words.decode("utf-8", "replace").strip())
-                    # The engine may have gone away, and the container not.
                     _ended(self._pidfd, None)
                 finally:
+                    with self._pidfd_held:
+                        if self._pidfd >= 0:
+                            os.close(self._pidfd)
+                        self._pidfd = -1
                     _remove(container)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -150,7 +145,10 @@ class Container:
             process = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY)
             try:
                 # It was running after the folder was opened, so the folder is of that process.
-                self._pidfd = host_process.open_process(pid, user) or -1
+                pidfd = host_process.open_process(pid, user)
+                if pidfd is None:
+                    raise BackendError("the zygote ended before its jail was built")
+                self._pidfd = pidfd
                 said = connection.recv(4096)
                 if said != inside.UNSHARED:
                     raise BackendError(
@@ -160,7 +158,9 @@ class Container:
                 _map_ids(process)
             finally:
                 os.close(process)
-            socket.send_fds(connection, [inside.MAPPED], [self._control.fileno()])
+            # What it has to say goes where the server's own words go, as an nsjail jail's does.
+            descriptors = [self._control.fileno(), _STDERR]
+            socket.send_fds(connection, [inside.MAPPED], descriptors)
             # It closes the connection when its jail is built, or says why it is not.
             if said := connection.recv(4096):
                 raise BackendError(
@@ -183,7 +183,10 @@ class Container:
                         if time.monotonic() < deadline:
                             continue
                         raise BackendError("the zygote did not connect in time") from None
-                raise BackendError("the container ended before its zygote connected") from None
+                raise BackendError(
+                    "the container ended before its zygote connected; `docker events` and the "
+                    "daemon's log say how"
+                ) from None
             listener.close()
             return connection
         raise BackendError("the jail was closed before its container was up")
@@ -217,18 +220,9 @@ def _map_ids(process: int) -> None:
 
 def _ended(pidfd: int, timeout_s: float | None) -> bool:
     """Wait for the end of a process; True if it came in time."""
-    if pidfd < 0:
-        return True
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(None if timeout_s is None else timeout_s * 1_000))
-
-
-def _kill(container: Any) -> None:
-    import docker.errors
-
-    with contextlib.suppress(docker.errors.APIError):
-        container.kill()
 
 
 def _remove(container: Any) -> None:

@@ -9,7 +9,7 @@ is detached for good.
 It talks to the supervisor over a socket in a folder of the container, once:
 
     zygote -> supervisor   "unshared": the user namespace is there, its maps are not
-    supervisor -> zygote   "mapped" + the descriptor of the control socket
+    supervisor -> zygote   "mapped" + the descriptors of the control socket and of a log
     zygote -> supervisor   the text of what went wrong, if something does, and it exits
 """
 
@@ -86,15 +86,18 @@ def _enter(supervisor: socket.socket) -> int:
     """
     lockdown.check(_libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS), "unshare")
     supervisor.send(UNSHARED)
-    said, descriptors, _, _ = socket.recv_fds(supervisor, 64, 1)
-    if said != MAPPED or len(descriptors) != 1:
+    said, descriptors, _, _ = socket.recv_fds(supervisor, 64, 2)
+    if said != MAPPED or len(descriptors) != 2:
         raise OSError(f"the supervisor said {said!r}, with {len(descriptors)} descriptors")
+    control, log = descriptors
+    os.dup2(log, sys.stderr.fileno())
+    os.close(log)
     if os.getuid() != 0 or os.getgid() != 0:
         raise OSError("the ids of the jail are not mapped as they should be")
     _new_root()
     _give_up_capabilities()
     seccomp.install(_libc, seccomp.refusing(syscalls.ONCE_AT_THE_START))
-    return descriptors[0]
+    return control
 
 
 def main(arguments: list[str]) -> None:

@@ -33,6 +33,18 @@ def cache_folder() -> Path:
     return Path(home) / "spadework"
 
 
+def make(folder: Path) -> None:
+    """Make a folder, and those above it, that all may enter and only this user may write.
+
+    Whatever the umask: what lies in it runs in every jail, and jails have ids of their own.
+    """
+    for path in (*reversed(folder.parents), folder):
+        if not path.exists():
+            with contextlib.suppress(FileExistsError):
+                path.mkdir()
+                path.chmod(0o755)
+
+
 def publish(staging: Path, folder: Path) -> None:
     """Give a finished folder its name, readable by any user id and writable by none but ours."""
     subprocess.run(["chmod", "-R", "a+rX,go-w", str(staging)], check=True)
@@ -111,7 +123,7 @@ def worker_folder() -> Path:
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
     folder = cache_folder() / f"worker-{digest}"
     while not hold(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make(folder.parent)
         staging = Path(tempfile.mkdtemp(prefix=".worker-", dir=folder.parent))
         shutil.copytree(source, staging / "worker", ignore=shutil.ignore_patterns("__pycache__"))
         # Published at the top level too: what programs import to build tool-use worlds.

@@ -151,7 +151,7 @@ def ensure(name: str) -> Runtime:
     root = folder / f"{name}-{platform.python_version()}-{key}"
     # First: where one is there, the folder may well be one that this user cannot write.
     if not cache.hold(root):
-        folder.mkdir(parents=True, exist_ok=True)
+        cache.make(folder)
         with (folder / f".{root.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             while not cache.hold(root):

@@ -6,12 +6,16 @@ those that its backend cannot do without, and no start if one fails.
 
 from __future__ import annotations
 
+import logging
+
 from sandbox_server.backends import BackendError
 from sandbox_server.config import ServerConfig
 from sandbox_server.doctor import docker, ids, jail, kernel, limits, namespaces, nsjail
 from sandbox_server.doctor.check import Check, Host
 
 __all__ = ["Check", "Host", "require", "run_checks"]
+
+_log = logging.getLogger(__name__)
 
 
 def quick_checks(config: ServerConfig, host: Host) -> list[Check]:
@@ -47,11 +51,17 @@ def run_checks(config: ServerConfig | None = None, host: Host | None = None) -> 
 def require(config: ServerConfig, host: Host | None = None) -> None:
     """Refuse to go on where something is missing that the backend cannot do without.
 
+    What is missing and only desirable is told to the log.
+
     Raises:
         BackendError: If a required check fails; the message has all of them, each with what
             to do.
     """
-    failed = [check for check in quick_checks(config, host or Host()) if check.failed]
+    checks = quick_checks(config, host or Host())
+    for check in checks:
+        if not check.ok and not check.required:
+            _log.info("%s: %s; to have it otherwise: %s", check.name, check.detail, check.remedy)
+    failed = [check for check in checks if check.failed]
     if failed:
         told = "\n".join(f"  {c.name}: {c.detail}\n    {c.remedy}" for c in failed)
         raise BackendError(

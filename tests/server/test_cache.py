@@ -89,3 +89,16 @@ def test_the_worker_is_copied_once_and_readable_by_any_user(folder: Path) -> Non
     cache.worker_folder.cache_clear()
     assert cache.worker_folder() == copy
     assert [path.name for path in folder.iterdir()] == [copy.name]
+
+
+@pytest.mark.parametrize("umask", [0o002, 0o022, 0o077])
+def test_the_cache_can_be_entered_by_all_and_written_by_its_owner_whatever_the_umask(
+    tmp_path: Path, umask: int
+) -> None:
+    before = os.umask(umask)
+    try:
+        cache.make(tmp_path / "a" / "b")
+        cache.make(tmp_path / "a" / "b")
+    finally:
+        os.umask(before)
+    assert {(tmp_path / p).stat().st_mode & 0o777 for p in ("a", "a/b")} == {0o755}

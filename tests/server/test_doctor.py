@@ -366,16 +366,18 @@ def test_a_cache_folder_of_another_user(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
-def test_a_server_refuses_to_start_with_the_doctor_s_own_words(tmp_path: Path) -> None:
-    host = machine(
-        tmp_path, {"/proc/sys/user/max_user_namespaces": "0"}, kernel="5.4.0", user=1000
-    )
+def test_a_server_refuses_to_start_with_the_doctor_s_own_words(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    host = machine(tmp_path, {"/proc/sys/user/max_user_namespaces": "0"}, kernel="5.4.0")
     with pytest.raises(BackendError) as caught:
         doctor.require(ServerConfig(max_episodes=10), host)
     told = str(caught.value)
     assert "sysctl -w user.max_user_namespaces=10000" in told
     assert "use a kernel of 5.11 or newer" in told
     assert "cgroups" not in told, "what is not required stops nobody"
+    assert any("cgroups: " in line and "mount -t cgroup" in line for line in caplog.messages)
 
 
 def test_the_process_backend_needs_no_jail(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.server.conftest import COUNTER
 from tests.server.processes import ServerProcess, serving
 
 # Far more than any of it takes, on a machine that is busy with other tests.
-_SOON_S = 30.0
+_SOON_S = 80.0
 
 SLOW = """
 import time
@@ -34,11 +34,9 @@ class SlowEnv:
 """
 
 
-def _end(server: ServerProcess) -> float:
-    """Wait for the server to end by itself with status 0; returns the seconds waited."""
-    started = time.monotonic()
+def _end(server: ServerProcess) -> None:
+    """Wait for the server to end by itself with status 0, far before a drain of 300 s is over."""
     assert server.process.wait(timeout=_SOON_S) == 0, server.log()
-    return time.monotonic() - started
 
 
 async def _draining(server: ServerProcess) -> None:
@@ -57,10 +55,10 @@ async def _health(server: ServerProcess) -> int:
 
 
 async def test_a_server_without_episodes_ends_at_once() -> None:
-    with serving() as server:
+    with serving("--drain-timeout-s", "300") as server:
         assert await _health(server) == health_pb2.HealthCheckResponse.SERVING
         server.process.send_signal(signal.SIGTERM)
-        assert _end(server) < 10
+        _end(server)
 
 
 async def test_live_episodes_are_stepped_verified_and_closed_while_nothing_new_is_taken() -> None:
@@ -125,7 +123,7 @@ async def test_what_the_drain_cuts_off_is_rebuilt_on_the_next_server() -> None:
                     (result,) = await client.step([StepItem(ids[0], index, "a")])
                     assert result.ok, (index, result.error)
                     rewards.append(result.reward)
-                    await asyncio.sleep(0.1)
+                    await asyncio.sleep(0.4)
 
             playing = asyncio.create_task(play())
             await asyncio.sleep(0.3)
@@ -145,7 +143,7 @@ async def test_a_second_signal_ends_the_wait(second: signal.Signals) -> None:
             await client.reset([ResetItem(program.program_id)])
             await _draining(server)
             server.process.send_signal(second)
-            assert _end(server) < 20
+            _end(server)
 
 
 async def test_an_idle_episode_holds_the_end_up_for_the_drain_timeout_and_no_longer() -> None:
@@ -156,5 +154,5 @@ async def test_an_idle_episode_holds_the_end_up_for_the_drain_timeout_and_no_lon
             started = time.monotonic()
             await _draining(server)
             await asyncio.to_thread(_end, server)
-            assert 0.9 < time.monotonic() - started < 25
+            assert 0.9 < time.monotonic() - started < _SOON_S
             assert any("1 episodes are live, and end now" in line for line in server.log())

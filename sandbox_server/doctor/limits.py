@@ -131,28 +131,29 @@ def memory(host: Host, max_episodes: int) -> Check:
 
 def disk(host: Host) -> Check:
     """Whether runtimes can be built, and the folder that jails run from is nobody else's."""
-    folder = cache.cache_folder()
-    elsewhere = "or name another folder in SPADEWORK_CACHE"
-    there = host.path(str(folder))
+    name, elsewhere = "cache folder", "or name another folder in SPADEWORK_CACHE"
+    folder = there = host.path(str(cache.cache_folder()))
     with contextlib.suppress(PermissionError):
         while not there.exists():
             there = there.parent
-    if not os.access(there, os.W_OK | os.X_OK):
+    writable = os.access(there, os.W_OK | os.X_OK)
+    if there == folder and os.access(there, os.R_OK | os.X_OK):
+        found = there.stat()
+        if found.st_mode & 0o022 or found.st_uid not in (0, host.user):
+            return Check(
+                name,
+                False,
+                f"others can write {there}, and what is in it runs in every jail",
+                f"chmod go-w {there} && chown {host.user} {there}, {elsewhere}",
+            )
+        if not writable:
+            return Check(name, True, f"{folder}, read-only: what was built in it is used")
+    if not writable:
         owner = f"chown {host.user} {there}"
-        return Check("cache folder", False, f"{there} cannot be written", f"{owner}, {elsewhere}")
-    found = there.stat()
-    if there == host.path(str(folder)) and (
-        found.st_mode & 0o022 or found.st_uid not in (0, host.user)
-    ):
-        return Check(
-            "cache folder",
-            False,
-            f"others can write {there}, and what is in it runs in every jail",
-            f"chmod go-w {there} && chown {host.user} {there}, {elsewhere}",
-        )
+        return Check(name, False, f"{there} cannot be written", f"{owner}, {elsewhere}")
     free = shutil.disk_usage(there).free
     return Check(
-        "cache folder",
+        name,
         free >= _CACHE_BYTES,
         f"{folder}, {free // _MIB} MiB free",
         f"free {_CACHE_BYTES // _MIB} MiB: df -h {there}; {elsewhere}",

@@ -63,7 +63,10 @@ def user_namespaces(host: Host) -> Check:
 
 
 def app_armor(host: Host) -> Check:
-    """Ubuntu's AppArmor takes the capabilities from what an ordinary user's namespaces hold."""
+    """Ubuntu's AppArmor takes the capabilities from what an ordinary user's namespaces hold.
+
+    Whether that stops a jail is what `user_namespaces` tries; this says why.
+    """
     if host.text("/sys/module/apparmor/parameters/enabled") != "Y":
         return Check("AppArmor", True, "not in force")
     profile = host.text("/proc/self/attr/apparmor/current") or "unconfined"
@@ -73,11 +76,16 @@ def app_armor(host: Host) -> Check:
             False,
             f"this container's profile is {profile}, which refuses mounts",
             "docker run --security-opt apparmor=unconfined",
+            required=False,
         )
     restricted = host.text("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1"
     if restricted and host.user != 0 and profile.startswith("unconfined"):
         return Check(
-            "AppArmor", False, "restricts user namespaces of ordinary users", _app_armor_remedy()
+            "AppArmor",
+            False,
+            "restricts user namespaces of ordinary users",
+            _app_armor_remedy(),
+            required=False,
         )
     return Check("AppArmor", True, f"profile {profile}")
 

@@ -13,6 +13,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -349,21 +350,29 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user is to be tried")
-def test_a_cache_folder_of_another_user(tmp_path: Path) -> None:
-    """As nobody, for real: a folder of root's cannot be written."""
-    tmp_path.chmod(0o755)
-    code = (
-        "from sandbox_server.doctor import Host, limits; import dataclasses, sys; "
-        "check = limits.disk(Host()); sys.exit(check.ok or 'chown 65534' not in check.remedy)"
+@pytest.mark.parametrize(
+    ("mode", "said"), [(0o700, "cannot be written"), (0o755, "read-only: what was built")]
+)
+def test_a_cache_folder_of_root_s_as_an_ordinary_user_sees_it(mode: int, said: str) -> None:
+    """As nobody, for real: one that is closed is of no use, one that can be read was prepared."""
+    script = (
+        "import os; from sandbox_server.doctor import Host, limits\n"
+        # Imported before: the interpreter may lie where nobody can enter.
+        "os.setresuid(65534, 65534, 65534); check = limits.disk(Host())\n"
+        "print(check.ok, check.detail, check.remedy)"
     )
-    # Imported before the id is changed: the interpreter may lie where nobody can enter.
-    script = f"import os, sandbox_server.doctor, json\nos.setresuid(65534, 65534, 65534)\n{code}"
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "SPADEWORK_CACHE": str(tmp_path / "cache")},
-        check=False,
-    )
-    assert done.returncode == 0
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(mode)
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "SPADEWORK_CACHE": folder},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert said in done.stdout
+    assert done.stdout.startswith(str(mode == 0o755))
+    assert ("chown 65534" in done.stdout) == (mode == 0o700)
 
 
 def test_a_server_refuses_to_start_with_the_doctor_s_own_words(

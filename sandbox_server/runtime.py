@@ -165,6 +165,10 @@ def _site_packages() -> str:
 
 
 def _build(root: Path, pinned: str) -> None:
+    for left in root.parent.glob(f".{root.name}.*"):
+        # Whoever holds the lock is the only one that builds: these are of builds that were killed.
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
     staging = Path(tempfile.mkdtemp(prefix=f".{root.name}.", dir=root.parent))
     try:
         _copy_interpreter(staging)

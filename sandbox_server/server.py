@@ -8,6 +8,7 @@ import functools
 import logging
 import socket
 import time
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -107,17 +108,20 @@ class Server:
                 f"cannot listen on {address}: it is taken, or not this machine's; name another "
                 "as host:port (port 0: any free one) or unix:/path"
             ) from None
-        if wanted := self.config.metrics_address:
-            where = await self._metrics_server.start(wanted)
-            _log.info("metrics: http://%s/metrics", where)
         started: list[Engine] = []
         try:
+            if wanted := self.config.metrics_address:
+                where = await self._metrics_server.start(wanted)
+                _log.info("metrics: http://%s/metrics", where)
             for engine in self.engines.values():
                 await engine.start()
                 started.append(engine)
         except BaseException:
             for engine in started:
                 await engine.close()
+            if address.startswith("unix:"):
+                # gRPC removes the socket of a server that it has started, and of no other.
+                Path(address.removeprefix("unix:")).unlink(missing_ok=True)
             raise
         await self._server.start()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)

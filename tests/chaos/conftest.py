@@ -13,11 +13,12 @@ from sandbox_api.client import AsyncSandboxClient
 from sandbox_server import LocalServer
 from tests.chaos.playing import Transcript, play
 from tests.chaos.server import ChaosServer
+from tests.server.conftest import JAILS
 
 StartServer = Callable[..., ChaosServer]
 
 
-@pytest.fixture(params=[pytest.param("nsjail", marks=pytest.mark.nsjail)])
+@pytest.fixture(params=JAILS)
 def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

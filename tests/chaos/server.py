@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sandbox_server import owner
+from sandbox_server.backends import docker
 from tests.server.conftest import descendants
 
 _MAIN = """
@@ -21,7 +25,7 @@ import asyncio, json, logging, sys
 from sandbox_server.__main__ import serve
 from sandbox_server.config import ServerConfig
 
-logging.basicConfig(level="INFO")
+logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(message)s")
 asyncio.run(serve(ServerConfig(**json.loads(sys.argv[1])), exit_with_stdin=True))
 """
 
@@ -36,7 +40,8 @@ class ChaosServer:
     """A server process; start it as often as it was killed.
 
     Args:
-        folder: For its socket, its log and its temporary files.
+        folder: For its socket.
+        disk: For its log and its temporary files; `folder`, unless told.
         variables: Of its environment, beside this process's.
         limits: Shell commands before it starts, as `ulimit`.
         settings: Of `ServerConfig`.
@@ -51,6 +56,7 @@ class ChaosServer:
         folder: Path,
         backend: str = "nsjail",
         *,
+        disk: Path | None = None,
         variables: dict[str, str] | None = None,
         limits: str = "",
         **settings: Any,
@@ -58,13 +64,14 @@ class ChaosServer:
         self.address = f"unix:{folder}/socket"
         self.backend = backend
         self.owners: list[str] = []
-        self.temporary = folder / "tmp"
+        self.temporary = (disk or folder) / "tmp"
         self.temporary.mkdir()
-        self.log_file = folder / "log"
+        self.log_file = (disk or folder) / "log"
         self._limits = limits
         self._variables = {**os.environ, **(variables or {}), "TMPDIR": str(self.temporary)}
         self._settings = {"address": self.address, "backend": backend, **settings}
         self._seen: dict[int, str] = {}
+        self._containers: set[str] = set()
 
     def start(self) -> None:
         """Start it, and wait until it serves.
@@ -110,23 +117,50 @@ class ChaosServer:
 
     def note(self) -> None:
         """Remember all processes there are now, to look for them later."""
-        for pid in descendants(self.process.pid):
+        for pid in self._below():
             with contextlib.suppress(ProcessLookupError):
                 self._seen[pid] = owner.name(pid)
 
     def episodes(self) -> list[int]:
-        return [pid for pid in self._children() if _user(pid) >= _FIRST_EPISODE_USER]
+        return [pid for pid in self._below() if _user(pid) >= _FIRST_EPISODE_USER]
 
     def zygotes(self) -> list[int]:
-        return [pid for pid in self._children() if _user(pid) == _ZYGOTE_USER]
+        return [pid for pid in self._below() if _user(pid) == _ZYGOTE_USER]
 
-    def jails(self) -> list[int]:
-        """The processes that keep the jails: nsjail's own."""
-        return [pid for pid in self._children() if b"nsjail" in _command(pid)]
-
-    def _children(self) -> list[int]:
+    def kill_jails(self) -> None:
+        """Kill what keeps the jails: nsjail's own processes, or the containers."""
         self.note()
-        return descendants(self.process.pid)
+        if self.backend == "docker":
+            with contextlib.closing(self._daemon()) as daemon:
+                for container in self._own(daemon, self.owners[-1]):
+                    container.kill()
+        else:
+            kill_all([pid for pid in self._below() if b"nsjail" in _command(pid)])
+
+    def _below(self) -> list[int]:
+        """Every process that this server has started, also through a daemon."""
+        found = descendants(self.process.pid)
+        if self.backend == "docker":
+            # The daemon may be dead, and its containers not.
+            if daemon_answers(self._variables.get("DOCKER_HOST", "unix:///var/run/docker.sock")):
+                self._find_containers(self.owners[-1])
+            found += [pid for pid in _everybody() if _container(pid) in self._containers]
+        return found
+
+    def _daemon(self) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "environ", self._variables)
+            return docker.connect()
+
+    def _own(self, daemon: Any, name: str) -> list[Any]:
+        filters = {"label": f"{docker.OWNER_LABEL}={name}"}
+        return list(daemon.containers.list(all=True, filters=filters, ignore_removed=True))
+
+    def _find_containers(self, name: str) -> list[str]:
+        with contextlib.closing(self._daemon()) as daemon:
+            found = [container.id for container in self._own(daemon, name)]
+        self._containers |= set(found)
+        return found
 
     def memory_bytes(self) -> int:
         """Resident memory of the server itself."""
@@ -159,15 +193,27 @@ class ChaosServer:
         for name in owners:
             found += map(str, Path("/sys/fs/cgroup").glob(f"*/spadework/{name}"))
             found += map(str, Path("/run/spadework").glob(name))
+            if self.backend == "docker":
+                found += [f"container {key}" for key in self._find_containers(name)]
         return found
 
     def _files(self) -> list[str]:
         found = [str(path) for path in self.temporary.rglob("*")]
-        socket = Path(self.address.removeprefix("unix:"))
-        found += [str(socket)] if socket.exists() else []
+        listens = Path(self.address.removeprefix("unix:"))
+        found += [str(listens)] if listens.exists() else []
         mounts = Path("/proc/self/mounts").read_text()
         found += [line for line in mounts.splitlines() if str(self.temporary) in line]
         return found
+
+
+def daemon_answers(host: str) -> bool:
+    """Whether a Docker daemon is there; its own client leaves a socket open where none is."""
+    with socket.socket(socket.AF_UNIX) as daemon, contextlib.suppress(OSError):
+        daemon.settimeout(5)
+        daemon.connect(host.removeprefix("unix://"))
+        daemon.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
+        return b" 200 " in daemon.recv(4096)
+    return False
 
 
 def _wait_until_empty(look: Callable[[], list[str]]) -> None:
@@ -189,6 +235,18 @@ def _user(pid: int) -> int:
         return Path(f"/proc/{pid}").stat().st_uid
     except OSError:
         return -1
+
+
+def _everybody() -> list[int]:
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+
+
+def _container(pid: int) -> str:
+    """The container that a process is in, by its cgroup."""
+    try:
+        return Path(f"/proc/{pid}/cgroup").read_text().partition("/docker/")[2][:64]
+    except OSError:
+        return ""
 
 
 def _command(pid: int) -> bytes:

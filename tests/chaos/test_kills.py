@@ -9,6 +9,7 @@ from sandbox_api.client import AsyncSandboxClient
 from sandbox_api.errors import EpisodeLostError
 from sandbox_api.types import Limits, Outcome, ResetItem, StepItem
 
+from tests.chaos.conftest import StartServer
 from tests.chaos.playing import SEEDS, Transcript, none_live, play, walk
 from tests.chaos.server import ChaosServer, kill_all
 
@@ -24,7 +25,7 @@ def _kill(victim: str, server: ChaosServer) -> None:
     elif victim == "zygotes":
         kill_all(server.zygotes())
     elif victim == "jails":
-        kill_all(server.jails())
+        server.kill_jails()
     else:
         server.kill()
         server.start()
@@ -48,10 +49,13 @@ async def test_killed_during_steps_no_episode_is_lost_or_made_up(
         await none_live(client)
 
 
+@pytest.mark.nsjail
 @pytest.mark.parametrize("victim", VICTIMS)
 async def test_killed_between_steps_no_episode_is_lost_or_made_up(
-    server: ChaosServer, undisturbed: dict[int, Transcript], victim: str
+    start_server: StartServer, undisturbed: dict[int, Transcript], victim: str
 ) -> None:
+    server = start_server("nsjail")
+
     async def disturb(turn: int) -> None:
         if turn in (1, 3):
             # Before this task waits, the step has not been sent.

@@ -28,7 +28,10 @@ _CONTROLLERS = {
     "memory": "memory.limit_in_bytes",
     "pids": "pids.max",
     "cpu": "cpu.shares",
+    "cpuacct": "cpuacct.usage",
 }
+# The one that limits nothing.
+_METER = "cpuacct"
 
 # How long killed processes may take to leave a group.
 _REMOVE_TIMEOUT_S = 5.0
@@ -63,11 +66,12 @@ class CgroupTree:
     """The groups of this server.
 
     Attributes:
-        controllers: Those it has groups under; none where there are none to be had.
+        controllers: Those it has groups with limits under; none where there are none to be had.
     """
 
     def __init__(self) -> None:
-        self.controllers = usable_controllers()
+        self._usable = usable_controllers()
+        self.controllers = tuple(name for name in self._usable if name != _METER)
         self._owner = f"{_PARENT}/{owner.name()}"
         self._root = f"{self._owner}/{next(_trees)}"
 
@@ -106,6 +110,21 @@ class CgroupTree:
                 (folder / file).write_text(str(limit))
         return path
 
+    @property
+    def measures_cpu(self) -> bool:
+        """Whether `meter` can be had."""
+        return _METER in self._usable
+
+    def meter(self, name: str) -> Path:
+        """Make a group that has no limits and adds up the CPU time of what is in it.
+
+        Raises:
+            OSError: If the kernel refuses.
+        """
+        folder = _MOUNT / _METER / self._root / name
+        folder.mkdir(parents=True)
+        return folder
+
     def share_cpu(self, name: str, pid: int, cpu_weight: int) -> None:
         """Move a process, and so all that it will start, to a group that shares the CPU.
 
@@ -128,12 +147,12 @@ class CgroupTree:
 
     def remove(self, name: str) -> None:
         """End what runs in a group, and remove it with all groups in it."""
-        for controller in self.controllers:
+        for controller in self._usable:
             _remove(_MOUNT / controller / self._root / name)
 
     def close(self) -> None:
         """Remove all groups."""
-        for controller in self.controllers:
+        for controller in self._usable:
             _remove(_MOUNT / controller / self._root)
             with contextlib.suppress(OSError):
                 # Another tree of this process may be in it.

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import host_process
+from sandbox_server.cpu_meter import CpuMeter
 from sandbox_server.failures import Failure, Lost, ProcessEnd, blame
 from sandbox_server.poller import Poller
 from sandbox_server.worker import frames
@@ -54,14 +55,18 @@ class Family:
         members: How many of them there are.
         sweep: Whether they may have left processes behind, to be killed before the id is
             given on.
+        born: How many members there have been; each brings its own CPU time.
+        meter: Measures the CPU time of all their processes; None where there is none.
     """
 
-    __slots__ = ("members", "sweep", "user")
+    __slots__ = ("born", "members", "meter", "sweep", "user")
 
     def __init__(self, user: int, *, sweep: bool) -> None:
         self.user = user
         self.members = 1
+        self.born = 1
         self.sweep = sweep
+        self.meter: CpuMeter | None = None
 
 
 class _Pending(NamedTuple):
@@ -77,6 +82,7 @@ class Channel:
     Attributes:
         key: The jail's number for the process.
         inner_pid: Its pid as its jail sees it; 0 until it is known.
+        host: Its pid and user on the host, once it is locked down; None where not known.
         family: What it shares with its copies, and with whom it is one.
         pidfd: Of a copy, which the supervisor kills itself; -1 for what the zygote forked.
         locked_down: Whether the process has said that its protections are in force.
@@ -105,6 +111,7 @@ class Channel:
         "closing",
         "ended",
         "family",
+        "host",
         "inner_pid",
         "key",
         "lockdown_error",
@@ -151,6 +158,7 @@ class Channel:
         self.key = key
         self.family = family
         self.inner_pid = 0
+        self.host: tuple[int, int] | None = None
         self.pidfd = -1
         self.locked_down = False
         self.lockdown_error = ""
@@ -191,6 +199,12 @@ class Channel:
     def send_descriptor(self, descriptor: int) -> None:
         """Pass a descriptor, after the request that announced it."""
         socket.send_fds(self._socket, [b"\x00"], [descriptor])
+
+    def overspend(self, used_s: float) -> None:
+        """End the process: it and what it forked have used more CPU time than they may."""
+        if not self.ended and self._cause is None:
+            message = f"the episode's processes used {used_s:.1f} s of CPU time"
+            self._fail(pb.OUTCOME_TIME_LIMIT, message=message, limit="cpu_time_s")
 
     def close(self) -> None:
         """End the process, whatever it is doing; requests in work are answered `Lost`."""
@@ -248,6 +262,7 @@ class Channel:
             self.locked_down = True
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
             if sender := host_process.sender(ancillary):
+                self.host = sender
                 host_process.offer_to_oom(*sender)
         else:
             self.lockdown_error = datagram.decode("utf-8", "replace")

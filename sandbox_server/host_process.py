@@ -40,12 +40,17 @@ def open_process(pid: int, user: int) -> int | None:
         return None
     with contextlib.suppress(OSError):
         owner = os.stat(f"/proc/{pid}").st_uid
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        if owner == user and not poll.poll(0):
+        if owner == user and is_running(pidfd):
             return pidfd
     os.close(pidfd)
     return None
+
+
+def is_running(pidfd: int) -> bool:
+    """Whether the process behind a pidfd has not ended."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return not poll.poll(0)
 
 
 def offer_to_oom(pid: int, user: int) -> None:

@@ -81,7 +81,7 @@ sys.stdin.read()
 @needs_cgroups
 def test_only_groups_of_dead_servers_are_reaped() -> None:
     command = [sys.executable, "-c", MAKER]
-    controllers = cgroups.usable_controllers()
+    controllers = cgroups.CgroupTree().controllers
     with (
         subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 
 import pytest
 from sandbox_api.types import Outcome, ResetItem, StepItem
 
+from sandbox_server.cgroups import usable_controllers
 from tests.server.conftest import COUNTER, Sandbox, stepping
 
 pytestmark = pytest.mark.nsjail
@@ -197,3 +199,54 @@ async def test_loading_and_resetting_have_deadlines(sandbox: Sandbox) -> None:
     assert episode.outcome is Outcome.TIME_LIMIT
     assert not episode.episode_id
     await sandbox.still_works()
+
+
+# Each of its processes is far below the limit of one.
+SERIAL = (
+    "while True:\n"
+    "    pid = os.fork()\n"
+    "    if pid == 0:\n"
+    "        end = time.process_time() + 0.3\n"
+    "        while time.process_time() < end: pass\n"
+    "        os._exit(0)\n"
+    "    os.waitpid(pid, 0)"
+)
+# The step is answered, and what it forked goes on.
+BEHIND = (
+    "if action == 'go' and os.fork() == 0:\n"
+    "    while True:\n"
+    "        if os.fork(): os._exit(0)\n"
+    "        end = time.process_time() + 0.3\n"
+    "        while time.process_time() < end: pass"
+)
+
+
+@pytest.mark.skipif(not usable_controllers(), reason="needs the cpuacct controller, and root")
+@pytest.mark.parametrize("body", [SERIAL, BEHIND], ids=["one after another", "behind its back"])
+async def test_cpu_time_is_that_of_all_processes_of_an_episode(jailed: Sandbox, body: str) -> None:
+    episode = await jailed.start(stepping(body), cpu_time_s=1, step_timeout_s=40, max_processes=4)
+    started, index = time.monotonic(), 0
+    result = await jailed.step(episode, index, "go")
+    while result.ok and time.monotonic() - started < 40:
+        await asyncio.sleep(0.2)
+        index += 1
+        result = await jailed.step(episode, index, "look")
+    assert result.outcome is Outcome.TIME_LIMIT
+    assert result.diagnostic is not None
+    assert result.diagnostic.limit == "cpu_time_s"
+    await jailed.nothing_left()
+    await jailed.still_works()
+
+
+@pytest.mark.skipif(not usable_controllers(), reason="needs the cpuacct controller, and root")
+async def test_meters_of_cpu_time_go_with_their_episodes(jailed: Sandbox) -> None:
+    meters = set(Path("/sys/fs/cgroup/cpuacct/spadework").glob("*/*/episode-*"))
+    episode = await jailed.start(COUNTER, max_processes=2)
+    made = set(Path("/sys/fs/cgroup/cpuacct/spadework").glob("*/*/episode-*")) - meters
+    assert made
+    await jailed.client.close_episodes([episode.episode_id])
+    for _ in range(100):
+        if not any(folder.exists() for folder in made):
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"left behind: {made}")

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from tests.server.conftest import descendants
+from tests.server.conftest import FIRST_EPISODE_ID, descendants
 from tests.wire import Wire
 
 # How long what was ended may take to be gone, and processors to fall idle.
@@ -85,6 +85,15 @@ class Host:
     def _pids(self) -> list[int]:
         tops = [self._server_pid, *self._jail_pids(self._server_pid)]
         return [pid for top in tops for pid in [top, *descendants(top)]]
+
+    def episodes(self) -> list[int]:
+        """Pids of the server's episodes."""
+        found = []
+        for pid in self._pids():
+            with contextlib.suppress(OSError):
+                if os.stat(f"/proc/{pid}").st_uid >= FIRST_EPISODE_ID:
+                    found.append(pid)
+        return found
 
     async def state(self, wire: Wire) -> HostState:
         load = await wire.load()

@@ -52,7 +52,7 @@ class ActingEnv:
 
 
 # Host user ids from here on belong to episodes and to nothing else.
-_FIRST_EPISODE_ID = 1_500_001_000
+FIRST_EPISODE_ID = 1_500_001_000
 
 
 def _parents() -> dict[int, int]:
@@ -107,7 +107,7 @@ class Sandbox:
             above = containers(self._server.process.pid)
         for pid in [below for ancestor in above for below in descendants(ancestor)]:
             with contextlib.suppress(FileNotFoundError):
-                if Path(f"/proc/{pid}").stat().st_uid >= _FIRST_EPISODE_ID:
+                if Path(f"/proc/{pid}").stat().st_uid >= FIRST_EPISODE_ID:
                     found.append(pid)
         return found
 

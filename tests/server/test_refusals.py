@@ -26,38 +26,10 @@ from sandbox_server.config import DEFAULT_LIMITS, MAX_LIMITS, AddressError, Serv
 from sandbox_server.engine import Engine
 from sandbox_server.server import Server
 from tests.server.conftest import COUNTER, Sandbox
+from tests.server.small import serving
 from tests.server.test_contract import SLOW
-from tests.wire import Wire
 
 LIMITS = [field.name for field in dataclasses.fields(Limits)]
-
-
-class Small(Wire):
-    """A server of this process, with its own settings, and a bare stub to it."""
-
-    def __init__(
-        self, engine: Engine, server: Server, address: str, channel: grpc.aio.Channel
-    ) -> None:
-        super().__init__(channel)
-        self.address = address
-        self.engine = engine
-        self.server = server
-
-    async def register(self, source: str = COUNTER, **limits: float) -> str:
-        return await super().register(source, **limits)
-
-
-@contextlib.asynccontextmanager
-async def serving(**settings: Any) -> AsyncIterator[Small]:
-    config = ServerConfig(address="127.0.0.1:0", backend="process", **settings)
-    server = Server(config, {"stdlib": runtime.ensure("stdlib")})
-    (engine,) = server.engines.values()
-    address = await server.start()
-    try:
-        async with grpc.aio.insecure_channel(address) as channel:
-            yield Small(engine, server, address, channel)
-    finally:
-        await server.stop()
 
 
 @pytest.mark.parametrize("limit", LIMITS)

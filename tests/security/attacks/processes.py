@@ -67,6 +67,11 @@ ATTACKS = (
         outcomes=("PROGRAM_ERROR", "PROTOCOL_VIOLATION"),
     ),
     Attack(
+        "forks until it is refused", COUNTED,
+        "while True:\n    if os.fork() == 0: time.sleep(60)",
+        limits={"max_processes": 4}, outcomes=("PROGRAM_ERROR",), limit="max_processes",
+    ),
+    Attack(
         "a bomb of children that stay", COUNTED, _BOMB, limits=_FORKS, says=r"[78] EAGAIN"
     ),
     Attack(

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import logging
-from collections.abc import AsyncIterator
-from typing import Any
 
 import grpc
 import pytest
@@ -23,7 +20,6 @@ from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import runtime
 from sandbox_server.config import DEFAULT_LIMITS, MAX_LIMITS, AddressError, ServerConfig
-from sandbox_server.engine import Engine
 from sandbox_server.server import Server
 from tests.server.conftest import COUNTER, Sandbox
 from tests.server.small import serving

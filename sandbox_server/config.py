@@ -119,6 +119,11 @@ class ServerConfig:
         max_options_bytes: Options of one episode.
         max_batch_items: Items in one call.
         max_pending_items: Items in work in all calls together.
+        max_unread_bytes: Results that are ready and that clients have not read, in all calls
+            together; over it, calls that would give more are refused. What was in work when it
+            was reached may come on top.
+        unread_timeout_s: How long a client may leave the next message of a call unread before
+            the call is ended.
         max_running_steps: With several tenants, steps that the machine is given at once; each
             tenant has its share, and what is over waits at the server, so that one tenant's
             burst is not in front of another's step.
@@ -166,6 +171,8 @@ class ServerConfig:
     max_options_bytes: int = 256 * 1024
     max_batch_items: int = 8_192
     max_pending_items: int = 32_768
+    max_unread_bytes: int = 1024 * _MIB
+    unread_timeout_s: float = 60.0
     max_running_steps: int = 1_024
     max_steps_per_s: float = 0.0
     max_spawns_in_flight: int = 8

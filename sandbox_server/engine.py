@@ -19,6 +19,7 @@ from sandbox_server.jail_pool import JailPool
 from sandbox_server.player import Player
 from sandbox_server.programs import Programs
 from sandbox_server.runtime import Runtime
+from sandbox_server.unread import Unread
 from sandbox_server.verification import Verifier
 from sandbox_server.work import Work
 
@@ -35,6 +36,7 @@ class Engine:
         draining: Whether it takes no new episodes any more.
         jails: Its jails.
         episodes: Its table of episodes.
+        unread: What its clients have not read yet.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Engine:
         self.draining = False
         self.jails = JailPool(config, runtimes)
         self.episodes = Episodes(config, audit)
+        self.unread = Unread(config)
         self._runtimes = runtimes
         self._work = Work(config)
         self._programs = Programs(config, runtimes, self.jails, self._work)

@@ -33,6 +33,7 @@ from sandbox_server.engine import Engine
 from sandbox_server.failures import internal_error
 from sandbox_server.telemetry import calls
 from sandbox_server.telemetry.metrics import outcome_name, result_name
+from sandbox_server.unread import Unread
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["SandboxService"].full_name
 
@@ -55,18 +56,27 @@ class _Chunks:
     Args:
         expected: How many results there will be.
         count: Called with each result, for the metrics.
+        unread: Where they count until the client has taken them, or the call is over.
     """
 
-    def __init__(self, expected: int, count: Callable[[Any], None]) -> None:
+    def __init__(self, expected: int, count: Callable[[Any], None], unread: Unread) -> None:
         self._loop = asyncio.get_running_loop()
         self._left = expected
         self._count = count
+        self._unread = unread
+        self._unread_bytes = 0
+        self._closed = False
         self._results: list[Any] = []
         self._ready = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
 
     def put(self, result: Any) -> None:
         self._count(result)
+        if self._closed:
+            return
+        size = result.ByteSize()
+        self._unread_bytes += size
+        self._unread.total_bytes += size
         self._results.append(result)
         self._left -= 1
         if self._left == 0 or len(self._results) >= _CHUNK_ITEMS:
@@ -74,7 +84,7 @@ class _Chunks:
         elif self._timer is None:
             self._timer = self._loop.call_later(_CHUNK_DELAY_S, self._ready.set)
 
-    async def __aiter__(self) -> AsyncIterator[list[Any]]:
+    async def __aiter__(self) -> AsyncGenerator[list[Any], None]:
         while self._left or self._results:
             await self._ready.wait()
             self._ready.clear()
@@ -82,8 +92,20 @@ class _Chunks:
                 self._timer.cancel()
                 self._timer = None
             results, self._results = self._results, []
-            if results:
-                yield results
+            # Before it is read, more may come: that counts from then on.
+            size, self._unread_bytes = self._unread_bytes, 0
+            try:
+                if results:
+                    yield results
+            finally:
+                self._unread.total_bytes -= size
+
+    def close(self) -> None:
+        """The call is over: what nobody has taken goes, and so does what is still to come."""
+        self._closed = True
+        self._results.clear()
+        self._unread.total_bytes -= self._unread_bytes
+        self._unread_bytes = 0
 
 
 def _messages(kind: Callable[..., Any], results: list[Any]) -> Iterator[Any]:
@@ -139,12 +161,19 @@ def _streaming(
     async def call(
         self: Any, request: Any, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[Any]:
+        task = asyncio.current_task()
+        assert task is not None
         try:
-            async with contextlib.aclosing(
-                method(self, self.caller(context), request)
-            ) as responses:
+            caller = self.caller(context)
+            timeout_s = caller.engine.config.unread_timeout_s
+            async with contextlib.aclosing(method(self, caller, request)) as responses:
                 async for response in responses:
-                    yield response
+                    # Nothing but a cancellation ends the wait for a client that does not read.
+                    late = task.get_loop().call_later(timeout_s, task.cancel)
+                    try:
+                        yield response
+                    finally:
+                        late.cancel()
         except Exception as error:
             await _abort(context, error)
 
@@ -185,6 +214,7 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
 
     @staticmethod
     def _check_batch(engine: Engine, items: Any) -> None:
+        engine.unread.admit()
         most = engine.config.max_batch_items
         if not items:
             raise InvalidRequestError("the request has no items")
@@ -229,7 +259,9 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
 
         finished = False
         try:
-            async with contextlib.aclosing(_gather(reset, request.items, _counter())) as chunks:
+            async with contextlib.aclosing(
+                _gather(reset, request.items, _counter(), engine.unread)
+            ) as chunks:
                 async for results in chunks:
                     for message in _messages(pb.ResetResponse, results):
                         yield message
@@ -246,16 +278,17 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
     ) -> AsyncGenerator[pb.StepResponse, None]:
         items = request.items
         self._check_batch(caller.engine, items)
-        chunks = _Chunks(len(items), _counter())
-        step, put = caller.engine.step, chunks.put
-        for index, item in enumerate(items):
-            step(index, item, put)
-            if index % _ITEMS_AT_ONCE == _ITEMS_AT_ONCE - 1:
-                # Let others in: a batch of thousands takes a while to start.
-                await asyncio.sleep(0)
-        async for results in chunks:
-            for message in _messages(pb.StepResponse, results):
-                yield message
+        with contextlib.closing(_Chunks(len(items), _counter(), caller.engine.unread)) as chunks:
+            step, put = caller.engine.step, chunks.put
+            for index, item in enumerate(items):
+                step(index, item, put)
+                if index % _ITEMS_AT_ONCE == _ITEMS_AT_ONCE - 1:
+                    # Let others in: a batch of thousands takes a while to start.
+                    await asyncio.sleep(0)
+            async with contextlib.aclosing(aiter(chunks)) as ready:
+                async for results in ready:
+                    for message in _messages(pb.StepResponse, results):
+                        yield message
 
     @_streaming
     async def Verify(
@@ -273,7 +306,9 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
             )
             return verdict
 
-        async with contextlib.aclosing(_gather(verify, request.items, _counter())) as chunks:
+        async with contextlib.aclosing(
+            _gather(verify, request.items, _counter(), caller.engine.unread)
+        ) as chunks:
             async for results in chunks:
                 for message in _messages(pb.VerifyResponse, results):
                     yield message
@@ -305,7 +340,10 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
 
 
 async def _gather(
-    work: Callable[[int, Any], Awaitable[Any]], items: Iterable[Any], count: Callable[[Any], None]
+    work: Callable[[int, Any], Awaitable[Any]],
+    items: Iterable[Any],
+    count: Callable[[Any], None],
+    unread: Unread,
 ) -> AsyncGenerator[list[Any]]:
     """Run `work(index, item)` for all items side by side, and yield results in chunks.
 
@@ -313,7 +351,7 @@ async def _gather(
     """
     tasks: list[asyncio.Task[None]] = []
     wanted = list(items)
-    chunks = _Chunks(len(wanted), count)
+    chunks = _Chunks(len(wanted), count, unread)
 
     async def one(index: int, item: Any) -> None:
         calls.about(item, index)
@@ -321,8 +359,10 @@ async def _gather(
 
     try:
         tasks = [asyncio.create_task(one(i, item)) for i, item in enumerate(wanted)]
-        async for results in chunks:
-            yield results
+        async with contextlib.aclosing(aiter(chunks)) as ready:
+            async for results in ready:
+                yield results
     finally:
+        chunks.close()
         for task in tasks:
             task.cancel()

@@ -18,7 +18,6 @@ from typing import NamedTuple, Protocol
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import host_process
-from sandbox_server.cpu_meter import CpuMeter
 from sandbox_server.failures import Failure, Lost, ProcessEnd, blame
 from sandbox_server.poller import Poller
 from sandbox_server.worker import frames
@@ -56,17 +55,15 @@ class Family:
         sweep: Whether they may have left processes behind, to be killed before the id is
             given on.
         born: How many members there have been; each brings its own CPU time.
-        meter: Measures the CPU time of all their processes; None where there is none.
     """
 
-    __slots__ = ("born", "members", "meter", "sweep", "user")
+    __slots__ = ("born", "members", "sweep", "user")
 
     def __init__(self, user: int, *, sweep: bool) -> None:
         self.user = user
         self.members = 1
         self.born = 1
         self.sweep = sweep
-        self.meter: CpuMeter | None = None
 
 
 class _Pending(NamedTuple):

@@ -10,16 +10,25 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox_server import host_process
 from sandbox_server.cgroups import CgroupTree
+from sandbox_server.poller import Poller
 
 _NS = 1e-9
+# How often the meters are read.
+_INTERVAL_S = 1.0
 
 
 class CpuMeter:
-    """The CPU time of one process and all that it forks."""
+    """The CPU time of one process and all that it forks.
+
+    Args:
+        folder: Its cgroup.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -40,23 +49,64 @@ class CpuMeter:
         return True
 
 
-class CpuMeters:
-    """Makes meters, below a folder that goes with the server."""
+@dataclass
+class _Watched:
+    meter: CpuMeter
+    allowed_s: Callable[[], float]
+    on_overspent: Callable[[float], None]
 
-    def __init__(self) -> None:
+
+class CpuWatch:
+    """Reads the meters of episodes that may fork, once a second while there are any.
+
+    Args:
+        poller: Whose deadlines to use.
+        time: The clock of its deadlines.
+    """
+
+    def __init__(self, poller: Poller, time: Callable[[], float]) -> None:
+        self._poller = poller
+        self._time = time
         self._tree = CgroupTree()
         self._serial = itertools.count(1)
+        self._watched: dict[object, _Watched] = {}
+        self._old: list[CpuMeter] = []
+        self._runs = False
 
-    def start(self, pid: int, user: int) -> CpuMeter | None:
-        """Begin to measure a process.
+    def start(
+        self,
+        family: object,
+        pid: int,
+        user: int,
+        allowed_s: Callable[[], float],
+        on_overspent: Callable[[float], None],
+    ) -> None:
+        """Begin to watch a family; nothing happens where no meter can be had.
 
         Args:
-            pid: Its host pid.
+            family: What to call it by.
+            pid: Host pid of its first process.
             user: Its host user, by which it is told from another that has its pid by now.
-
-        Returns:
-            The meter; None where there is no controller, or the process is gone.
+            allowed_s: CPU seconds that it may use, asked for at each look.
+            on_overspent: Called with what it has used, at each look at which that is more.
         """
+        meter = self._meter(pid, user)
+        if meter is not None:
+            self._watched[family] = _Watched(meter, allowed_s, on_overspent)
+            self._run()
+
+    def stop(self, family: object) -> None:
+        """Watch a family no more; its meter goes when its last process has."""
+        if watched := self._watched.pop(family, None):
+            self._old.append(watched.meter)
+
+    def close(self) -> None:
+        """Remove all meters, and what is left in them."""
+        self._watched.clear()
+        self._old.clear()
+        self._tree.close()
+
+    def _meter(self, pid: int, user: int) -> CpuMeter | None:
         if not self._tree.measures_cpu:
             return None
         pidfd = host_process.open_process(pid, user)
@@ -77,6 +127,18 @@ class CpuMeters:
         finally:
             os.close(pidfd)
 
-    def close(self) -> None:
-        """Remove all meters."""
-        self._tree.close()
+    def _run(self) -> None:
+        if not self._runs:
+            self._runs = True
+            self._poller.call_at(self._time() + _INTERVAL_S, self._look, None)
+
+    def _look(self, _: object) -> None:
+        self._runs = False
+        for watched in list(self._watched.values()):
+            used_s = watched.meter.used_s()
+            if used_s > watched.allowed_s():
+                watched.on_overspent(used_s)
+        # One that is still in use goes at a later look.
+        self._old = [meter for meter in self._old if not meter.remove()]
+        if self._watched or self._old:
+            self._run()

@@ -23,7 +23,7 @@ from sandbox_server import host_process
 from sandbox_server.backends import Backend, BackendError
 from sandbox_server.channel import Answer, Channel, Family
 from sandbox_server.config import ServerConfig
-from sandbox_server.cpu_meter import CpuMeter, CpuMeters
+from sandbox_server.cpu_meter import CpuWatch
 from sandbox_server.failures import Lost, ProcessEnd
 from sandbox_server.poller import Poller
 from sandbox_server.runtime import Runtime
@@ -34,8 +34,6 @@ _log = logging.getLogger(__name__)
 _READY_TIMEOUT_S = 60.0
 # From asking for a process to its first word; many may be asked for ahead of it.
 _LOCKDOWN_TIMEOUT_S = 60.0
-# How often the CPU time of episodes that may fork is looked at.
-_CPU_CHECK_S = 1.0
 
 
 class JailDeadError(Exception):
@@ -66,7 +64,7 @@ class Jail:
         runtime: Runtime,
         hash_seed: int,
         config: ServerConfig,
-        meters: CpuMeters,
+        cpu: CpuWatch,
         poller: Poller,
         loop: asyncio.AbstractEventLoop,
         on_dead: Callable[[Jail], None],
@@ -75,10 +73,7 @@ class Jail:
         self.hash_seed = hash_seed
         self.dead = False
         self._config = config
-        self._meters = meters
-        self._metered: dict[Family, pb.Limits] = {}
-        self._old_meters: list[CpuMeter] = []
-        self._checks_cpu = False
+        self._cpu = cpu
         self._poller = poller
         self._loop = loop
         self._on_dead = on_dead
@@ -171,7 +166,12 @@ class Jail:
         if channel.ended:
             raise JailDeadError("the kernel had no room for the process, or ended it")
         if family.sweep and channel.host is not None:
-            self._measure(family, limits, *channel.host)
+            self._cpu.start(
+                family,
+                *channel.host,
+                lambda: limits.cpu_time_s * family.born,
+                functools.partial(self._overspend, family),
+            )
         return channel
 
     def _channel(
@@ -333,9 +333,7 @@ class Jail:
         family.members -= 1
         if family.members > 0:
             return
-        if family.meter is not None:
-            del self._metered[family]
-            self._old_meters.append(family.meter)
+        self._cpu.stop(family)
         if not self._maps_users:
             return
         if family.sweep and not self.dead:
@@ -344,30 +342,10 @@ class Jail:
         else:
             self._free_users.append(family.user)
 
-    # -- CPU time of families that may fork ----------------------------------------------
-
-    def _measure(self, family: Family, limits: pb.Limits, pid: int, user: int) -> None:
-        family.meter = self._meters.start(pid, user)
-        if family.meter is not None:
-            self._metered[family] = limits
-            if not self._checks_cpu:
-                self._checks_cpu = True
-                self._poller.call_at(self._loop.time() + _CPU_CHECK_S, self._check_cpu, None)
-
-    def _check_cpu(self, _: object) -> None:
-        """End families that have used more than their members may; take old meters away."""
-        for family, limits in list(self._metered.items()):
-            assert family.meter is not None
-            used_s = family.meter.used_s()
-            if used_s > limits.cpu_time_s * family.born:
-                for channel in [*self._channels.values(), *self._copies.values()]:
-                    if channel.family is family:
-                        channel.overspend(used_s)
-        # One that is still in use goes at a later look.
-        self._old_meters = [meter for meter in self._old_meters if not meter.remove()]
-        self._checks_cpu = bool(self._metered or self._old_meters) and not self.dead
-        if self._checks_cpu:
-            self._poller.call_at(self._loop.time() + _CPU_CHECK_S, self._check_cpu, None)
+    def _overspend(self, family: Family, used_s: float) -> None:
+        for channel in [*self._channels.values(), *self._copies.values()]:
+            if channel.family is family:
+                channel.overspend(used_s)
 
     # -- the control socket ------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from sandbox_api.errors import CapacityError, UnavailableError
 from sandbox_server.backends import BACKENDS, Backend
 from sandbox_server.channel import Answer, Channel
 from sandbox_server.config import ServerConfig
-from sandbox_server.cpu_meter import CpuMeters
+from sandbox_server.cpu_meter import CpuWatch
 from sandbox_server.episode import ProgramRecord
 from sandbox_server.jail import Jail, JailDeadError, JailFullError
 from sandbox_server.poller import Poller
@@ -42,7 +42,6 @@ class JailPool:
         self._config = config
         self._runtimes = runtimes
         self._backend: Backend = BACKENDS[config.backend](config)
-        self._meters = CpuMeters()
         self._jails: dict[tuple[str, int], Jail] = {}
         self._restarts: set[asyncio.Task[None]] = set()
         self._draining = False
@@ -80,6 +79,7 @@ class JailPool:
         """
         self._loop = asyncio.get_running_loop()
         self._poller = Poller(self._loop)
+        self._cpu = CpuWatch(self._poller, self._loop.time)
         self._backend.reap_dead()
         wanted = [
             (runtime, seed)
@@ -101,7 +101,7 @@ class JailPool:
             task.cancel()
         for jail in list(self._jails.values()):
             jail.close()
-        self._meters.close()
+        self._cpu.close()
         self._backend.close()
         self._poller.close()
 
@@ -111,7 +111,7 @@ class JailPool:
             self._runtimes[runtime],
             hash_seed,
             self._config,
-            self._meters,
+            self._cpu,
             self._poller,
             self._loop,
             self._on_jail_dead,

@@ -71,6 +71,7 @@ class _Pending(NamedTuple):
     op: int
     callback: Callable[[Answer], None]
     deadline: float
+    timeout_s: float
 
 
 class Channel:
@@ -177,7 +178,7 @@ class Channel:
         self._next_id += 1
         request_id = self._next_id
         deadline = self._time() + timeout_s
-        self._pending.append(_Pending(request_id, op, callback, deadline))
+        self._pending.append(_Pending(request_id, op, callback, deadline, timeout_s))
         message = frames.pack_request(op, request_id, body)
         if len(message) <= frames.MAX_FRAGMENT_BYTES and not self._outbox:
             try:
@@ -200,7 +201,10 @@ class Channel:
     def overspend(self, used_s: float) -> None:
         """End the process: it and what it forked have used more CPU time than they may."""
         if not self.ended and self._cause is None:
-            message = f"the episode's processes used {used_s:.1f} s of CPU time"
+            message = (
+                f"the episode's processes used {used_s:.1f} s of CPU time; each episode has "
+                f"{self._limits.cpu_time_s:g} s"
+            )
             self._fail(pb.OUTCOME_TIME_LIMIT, message=message, limit="cpu_time_s")
 
     def close(self) -> None:
@@ -343,13 +347,13 @@ class Channel:
             self._next_check = math.inf
         if self.ended or self._cause is not None or not self._pending:
             return
-        soonest = min(request.deadline for request in self._pending)
-        if soonest > self._time():
-            self._check_at(soonest)
+        soonest = min(self._pending, key=lambda request: request.deadline)
+        if soonest.deadline > self._time():
+            self._check_at(soonest.deadline)
         else:
             self._fail(
                 pb.OUTCOME_TIME_LIMIT,
-                message="the wall time of this call ran out",
+                message=f"the call took longer than its {soonest.timeout_s:g} s of wall time",
                 limit="load_timeout_s" if self._op() in _LOADING else "step_timeout_s",
             )
 

@@ -90,7 +90,7 @@ def blame(end: ProcessEnd, phase: pb.Phase, limits: pb.Limits) -> Failure | Lost
 def _blame_for_kill(end: ProcessEnd, phase: pb.Phase, limits: pb.Limits) -> Failure | Lost:
     """A SIGKILL that the server did not send; a process cannot send it to itself."""
     if end.cpu_s >= limits.cpu_time_s - _CPU_SLACK_S:
-        message = f"the episode used {end.cpu_s:.1f} s of CPU time"
+        message = f"the episode used {end.cpu_s:.1f} s of CPU time; it has {limits.cpu_time_s:g} s"
         return Failure(
             pb.OUTCOME_TIME_LIMIT,
             pb.Diagnostic(phase=phase, message=message, limit="cpu_time_s"),

@@ -105,8 +105,7 @@ class Server:
             port = self._listen(address)
         except RuntimeError:
             raise AddressError(
-                f"cannot listen on {address}: it is taken, or not this machine's; name another "
-                "as host:port (port 0: any free one) or unix:/path"
+                f"cannot listen on {address}; name another as host:port or unix:/path"
             ) from None
         started: list[Engine] = []
         try:
@@ -188,13 +187,26 @@ class Server:
 
 
 def _refuse_taken(address: str) -> None:
-    """gRPC would take a live server's Unix socket over, which nobody could reach any more.
+    """Find out before gRPC does, which logs more than a reader wants, or takes it over.
 
     Raises:
         AddressError: If a server listens there. What a killed one left is no matter.
     """
-    if not address.startswith("unix:"):
+    if address.startswith("unix:"):
+        with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
+            probe.connect(address.removeprefix("unix:"))
+            raise AddressError(f"cannot listen on {address}: another server does; stop it first")
         return
-    with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
-        probe.connect(address.removeprefix("unix:"))
-        raise AddressError(f"cannot listen on {address}: another server does; stop it first")
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, int(port)), family=family).close()
+    except (OSError, ValueError, OverflowError) as error:
+        told = error.strerror if isinstance(error, OSError) else "the port is no number"
+        # The library adds the address, which is in the message anyway.
+        reason = (told or str(error)).partition(" (while")[0]
+        raise AddressError(
+            f"cannot listen on {address} ({reason}): it is taken, or not this machine's; name "
+            "another as host:port (port 0: any free one) or unix:/path"
+        ) from None

@@ -71,7 +71,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         console.print_json(transcript)
     elif transcript["outcome"] != "COMPLETED":
-        console.print_error(f"the program failed: {transcript['outcome']}, {transcript['fault']}")
+        fault = transcript["fault"]
+        if "No module named" in fault and not args.runtime:
+            fault += "; --runtime library has Gymnasium, NumPy and MiniGrid"
+        console.print_error(f"the program failed: {transcript['outcome']}, {fault}")
     elif transcript["episode_return"] is not None:
         print(f"\nepisode return {transcript['episode_return']:g}")
     return console.OK if transcript["outcome"] == "COMPLETED" else console.NEGATIVE

@@ -1,16 +1,20 @@
 """How commands talk: exit codes, errors in one sentence, tables, progress.
 
 What a program reads goes to standard output, and with `--json` nothing else does;
-progress and errors go to standard error.
+progress and errors go to standard error. Whatever is said may hold words of models and
+environments: a terminal gets no control character of theirs.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
+
+from spadework.untrusted_text import INVISIBLE, visible
 
 OK = 0
 NEGATIVE = 1
@@ -48,13 +52,22 @@ class UsageError(CommandError):
 
 def print_json(value: Any) -> None:
     """Write one JSON value to standard output."""
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
-    sys.stdout.write("\n")
-    sys.stdout.flush()
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    print(INVISIBLE.sub(_escaped, text), flush=True)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """An escape of JSON, which leaves the value as it is; such characters occur in texts alone."""
+    return json.dumps(found[0])[1:-1]
+
+
+def say(text: str = "") -> None:
+    """Write a text for people to standard output."""
+    print(visible(text))
 
 
 def print_error(message: str) -> None:
-    print(f"spadework: {message}", file=sys.stderr)
+    print(f"spadework: {visible(message)}", file=sys.stderr)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -67,7 +80,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row))
+        table.add_row(*(Text(visible(cell)) for cell in row))
     Console().print(table)
 
 

@@ -1,7 +1,8 @@
 """Messages to tokens, an observation at a time.
 
 An episode's context only grows: text is tokenised once, when it arrives, and sampled
-tokens are never decoded and encoded again.
+tokens are never decoded and encoded again. What environments and models wrote is text alone:
+none of it becomes a control token.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
+
+from trainer.control_tokens import ControlTokens
 
 # Not in any template, and not touched by the trimming that templates do.
 _MARK_OBSERVATION, _MARK_ACTION, _MARK_NEXT = "@@1@@", "@@2@@", "@@3@@"
@@ -46,15 +49,19 @@ class ChatFormat:
         self._between = between
         end = tokenizer.eos_token or ""
         self._between_ended = between.removeprefix(end) if end else between
+        self._control = ControlTokens.of(tokenizer, whole)
 
     def prompt(self, messages: list[dict[str, Any]]) -> list[int]:
         """Token ids of whole messages, ready for the assistant to answer."""
-        return self._encode(self._render(messages))
+        plain = [{**m, "content": self._control.plain(m["content"])} for m in messages]
+        return self._encode(self._render(plain))
 
     def first(self, observation: str, tools: list[dict[str, Any]] | None = None) -> list[int]:
         """Token ids of an episode's start, ready for the first action."""
-        messages = [*self._system, {"role": "user", "content": observation}]
-        return self._encode(self._render(messages, tools=tools or None))
+        plain = self._control.plain(observation)
+        messages = [*self._system, {"role": "user", "content": plain}]
+        plain_tools = self._control.plain_everywhere(tools) if tools else None
+        return self._encode(self._render(messages, tools=plain_tools))
 
     def next(self, observation: str, *, ended: bool) -> list[int]:
         """Token ids from the end of an action to the start of the next.
@@ -64,7 +71,7 @@ class ChatFormat:
             ended: Whether the model itself closed its turn with the end token.
         """
         between = self._between_ended if ended else self._between
-        return self._encode(between + observation + self._after)
+        return self._encode(between + self._control.plain(observation) + self._after)
 
     def text(self, token_ids: list[int]) -> str:
         """The text of sampled tokens, special tokens left out."""

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 
 from trainer.config import DesignConfig
+from trainer.control_tokens import ControlTokens
 
 
 class EndpointError(RuntimeError):
@@ -30,6 +31,8 @@ class EndpointDesigner:
         )
         self._model = config.endpoint_model
         self._temperature = temperature
+        # The server's tokenizer is not known here.
+        self._control = ControlTokens.known()
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -52,7 +55,7 @@ class EndpointDesigner:
     ) -> str:
         body: dict[str, Any] = {
             "model": self._model,
-            "messages": messages,
+            "messages": [{**m, "content": self._control.plain(m["content"])} for m in messages],
             "temperature": self._temperature,
             "max_tokens": max_tokens,
         }

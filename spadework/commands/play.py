@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spadework import console
 from spadework.console import CommandError, UsageError
 from spadework.sandbox import add_server_arguments
 
@@ -60,7 +61,6 @@ def _json_object(text: str) -> dict[str, Any]:
 def run(args: argparse.Namespace) -> int:
     from sandbox_api import SandboxClient
 
-    from spadework import console
     from spadework.sandbox import server_address
 
     if args.json and not args.policy and not args.actions:
@@ -132,7 +132,7 @@ def play(args: argparse.Namespace, source: str, client: SandboxClient) -> dict[s
     if args.hint:
         observation += f"\n\nHINT: {args.hint}"
     transcript["observation"] = observation
-    say: Callable[[str], None] = (lambda _: None) if args.json else print
+    say: Callable[[str], None] = (lambda _: None) if args.json else console.say
     say(observation)
     policy = _policy(args, client, episode)
     info = episode.info
@@ -221,7 +221,7 @@ def _random(generator: random.Random) -> Policy:
 def _by_hand(observation: str, info: dict[str, Any], turn: int) -> str | None:
     actions = info.get("actions")
     if isinstance(actions, list) and actions:
-        print(f"actions: {' '.join(map(str, actions))}")
+        console.say(f"actions: {' '.join(map(str, actions))}")
     try:
         return input(f"{turn + 1}> ")
     except EOFError:

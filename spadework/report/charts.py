@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from markupsafe import Markup, escape
 
 from spadework.report.intervals import Estimate
-from spadework.report.untrusted_text import short
+from spadework.untrusted_text import short
 
 WIDTH = 560
 HEIGHT = 250

@@ -10,7 +10,7 @@ from spadework.report.charts import Series, percent
 from spadework.report.figures import Figure, early_late, step_range
 from spadework.report.intervals import Estimate
 from spadework.report.run_folder import RunRecord, estimate, number
-from spadework.report.untrusted_text import short
+from spadework.untrusted_text import short
 
 # Name, color class, meaning; the trainer decides which one an environment is in.
 REGIMES = (

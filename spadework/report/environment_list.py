@@ -17,7 +17,7 @@ from typing import Any
 
 from spadework.report.curriculum import ID_CHARS, mean_returns, regime_key
 from spadework.report.run_folder import RunRecord, number
-from spadework.report.untrusted_text import short, visible
+from spadework.untrusted_text import short, visible
 
 BLOCK_ENVIRONMENTS = 16
 # Keeps the page under 5 MB; what does not fit is left out by name.

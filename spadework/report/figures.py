@@ -13,7 +13,7 @@ from spadework.report import charts, intervals
 from spadework.report.charts import Series, percent
 from spadework.report.intervals import Estimate
 from spadework.report.run_folder import RunRecord, number
-from spadework.report.untrusted_text import short
+from spadework.untrusted_text import short
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from spadework.report import charts, curriculum, environment_list, figures, heldout
 from spadework.report.curriculum import REGIMES
 from spadework.report.run_folder import RunRecord, number, read_run
-from spadework.report.untrusted_text import short, visible
+from spadework.untrusted_text import short, visible
 
 
 def write_report(run_dir: Path | str) -> Path:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from spadework.report import write_report
-from spadework.report.untrusted_text import short, visible
+from spadework.untrusted_text import short, visible
 from tests.report.synthetic_run import write_synthetic_run
 
 ATTACK = (

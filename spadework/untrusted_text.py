@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 
 # C0 and C1 controls except tab and newline; bidirectional overrides and isolates; zero-width
-# characters; line and paragraph separators; lone surrogates, which UTF-8 cannot hold.
-_INVISIBLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+# and tag characters; line and paragraph separators; lone surrogates, which UTF-8 cannot hold.
+INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069"
+    "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
 
 
@@ -34,7 +35,7 @@ def visible(text: object, max_chars: int = 0) -> str:
         return ""
     raw = str(text).replace("\r\n", "\n")
     cut = len(raw) - max_chars if max_chars and len(raw) > max_chars else 0
-    shown = _INVISIBLE.sub(_name, raw[: len(raw) - cut])
+    shown = INVISIBLE.sub(_name, raw[: len(raw) - cut])
     return f"{shown}\n[{cut:,} more characters are in the run folder]" if cut else shown
 
 

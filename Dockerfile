@@ -30,6 +30,6 @@ ENV PATH=/opt/spadework/bin:$PATH \
     SPADEWORK_ADDRESS=unix:/run/spadework/socket
 USER 10001:10001
 WORKDIR /tmp
-HEALTHCHECK --interval=5s --timeout=5s --start-period=60s --retries=3 \
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
     CMD ["python", "-m", "sandbox_server.health"]
 ENTRYPOINT ["python", "-m", "sandbox_server"]

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # The base stays in the daemon's store: making it takes half a minute.
 BASE, SUITE, PYTHON = "spadework/test-base:bookworm", "bookworm", "3.11"
 MIRROR = "http://deb.debian.org/debian"
-BUILD_STAGE = "spadework.stage=build"
+BUILD_STAGE, LABEL = "spadework.stage=build", "spadework.test"
 
 
 def build(client: Any, tag: str) -> None:
@@ -32,13 +32,15 @@ def build(client: Any, tag: str) -> None:
             tag=tag,
             network_mode="none",
             rm=True,
+            labels={LABEL: "server"},
             buildargs={
                 "BASE_IMAGE": BASE,
                 "PIP_NO_INDEX": "1",
                 "PIP_FIND_LINKS": "/src/wheels",
             },
         )
-    client.images.prune(filters={"label": BUILD_STAGE, "dangling": True})
+    for left in (BUILD_STAGE, f"{LABEL}=server"):
+        client.images.prune(filters={"label": left, "dangling": True})
 
 
 def _ensure_base(client: Any) -> None:

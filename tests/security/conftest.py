@@ -39,6 +39,7 @@ class Target:
         host: What can be seen of its host.
         facts: What an attacker may know of the host: paths that exist on it.
         log: The server's log; a fault of its own leaves a traceback there.
+        forks: Whether its programs may fork at all: not where it cannot map user ids.
         quiet: The state of the host without any episode, once it is known.
     """
 
@@ -47,6 +48,7 @@ class Target:
     host: Host
     facts: dict[str, str]
     log: Path | None
+    forks: bool = True
     quiet: HostState | None = None
 
 
@@ -60,7 +62,12 @@ def target(
     facts = {"canary": str(canary), "package": str(Path(sandbox_server.__file__).parent)}
     facts |= {"cache": str(cache_folder()), "socket": "/nowhere", "tmp": tempfile.gettempdir()}
     if OUTSIDE:
-        yield Target(_backend_of(OUTSIDE), OUTSIDE, Host(0), facts, None)
+        # As in the image of the Dockerfile.
+        facts |= {"package": "/opt/spadework/lib", "cache": "/opt/spadework/cache"}
+        facts |= {"socket": "/run/spadework/socket", "tmp": "/run/spadework"}
+        info = _info_of(OUTSIDE)
+        forks = info.isolation["user"].startswith("own id")
+        yield Target(info.backend, OUTSIDE, Host(0), facts, None, forks)
         return
     # Not under pytest's own folder, whose path is longer than a socket's may be.
     with tempfile.TemporaryDirectory(prefix="attack-") as folder:
@@ -78,10 +85,10 @@ def target(
             yield Target(request.param, server.address, host, facts, log)
 
 
-def _backend_of(address: str) -> str:
+def _info_of(address: str) -> pb.GetServerInfoResponse:
     with grpc.insecure_channel(address) as channel:
         stub = sandbox_api.v1.sandbox_pb2_grpc.SandboxServiceStub(channel)
-        return stub.GetServerInfo(pb.GetServerInfoRequest(), timeout=10).backend
+        return stub.GetServerInfo(pb.GetServerInfoRequest(), timeout=10)
 
 
 @contextlib.contextmanager

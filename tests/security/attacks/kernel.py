@@ -248,7 +248,7 @@ ATTACKS = (
     Attack(
         "is in a group", PRIVILEGES,
         "return said(f'{os.getgroups()} {os.getuid() > 0} {os.getgid() > 0}')",
-        says=r"\[\] True True",
+        says=r"\[\] True True", own_ids=True,
     ),
     *(
         Attack(

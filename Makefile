@@ -1,5 +1,5 @@
 # Two commands do everything on a fresh machine: `make selfplay` and `make test`.
-.PHONY: setup selfplay test check proto bench report clean
+.PHONY: setup selfplay test check proto bench soak report clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -71,6 +71,10 @@ check: setup
 proto: setup
 	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=proto --pyi_out=proto \
 	  --grpc_python_out=proto proto/sandbox_api/v1/sandbox.proto
+
+# Half an hour at most: 200,000 steps with hostile episodes, and what the server holds meanwhile.
+soak: setup
+	$(BIN)/python -m tests.chaos.soak
 
 bench: setup
 	$(BIN)/spadework bench

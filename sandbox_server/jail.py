@@ -433,7 +433,12 @@ class Jail:
             return
         self.dead = True
         self._poller.remove(self._control.fileno())
-        self._process.kill()
+        self._control.close()
+        if self._closed or not self._ready.done():
+            self._process.kill()
+        else:
+            # A jail of thousands takes a second to be gone: other jails' episodes do not wait.
+            self._loop.run_in_executor(None, self._process.kill)
         if not self._ready.done():
             failure = self._process.handle.failure or why
             self._ready.set_exception(

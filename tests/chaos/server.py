@@ -18,7 +18,8 @@ import pytest
 
 from sandbox_server import owner
 from sandbox_server.backends import docker
-from tests.server.conftest import descendants
+from sandbox_server.backends.ids import HOST_ID_BASE
+from tests.server.conftest import FIRST_EPISODE_ID, descendants
 
 _MAIN = """
 import asyncio, json, logging, sys
@@ -29,8 +30,8 @@ logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(message)s"
 asyncio.run(serve(ServerConfig(**json.loads(sys.argv[1])), exit_with_stdin=True))
 """
 
-# Host users of the trusted part of a jail, and of episodes from there on.
-_ZYGOTE_USER, _FIRST_EPISODE_USER = 1_500_000_000, 1_500_001_000
+# The host user of the trusted part of a jail.
+_ZYGOTE_USER = HOST_ID_BASE
 
 # How long what was killed may take to be gone, on a loaded machine.
 _GONE_WITHIN_S = 10.0
@@ -122,7 +123,7 @@ class ChaosServer:
                 self._seen[pid] = owner.name(pid)
 
     def episodes(self) -> list[int]:
-        return [pid for pid in self._below() if _user(pid) >= _FIRST_EPISODE_USER]
+        return [pid for pid in self._below() if _user(pid) >= FIRST_EPISODE_ID]
 
     def zygotes(self) -> list[int]:
         return [pid for pid in self._below() if _user(pid) == _ZYGOTE_USER]
@@ -169,6 +170,23 @@ class ChaosServer:
 
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def processes(self) -> list[int]:
+        """All processes of its jails."""
+        return self._below()
+
+    def jails_bytes(self) -> int:
+        """What its jails are charged for, by their cgroups; 0 where there are none."""
+        root = Path("/sys/fs/cgroup/memory")
+        groups = [root / "spadework" / self.owners[-1]]
+        groups += [root / "docker" / container for container in self._containers]
+        files = [group / "memory.usage_in_bytes" for group in groups]
+        return sum(int(file.read_text()) for file in files if file.exists())
+
+    def file_count(self) -> int:
+        """Files and sockets in its folders."""
+        state = Path("/run/spadework", self.owners[-1])
+        return len([*self.temporary.rglob("*"), *state.rglob("*")])
 
     # -- what is left ------------------------------------------------------------------
 

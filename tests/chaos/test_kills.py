@@ -66,6 +66,23 @@ async def test_killed_between_steps_no_episode_is_lost_or_made_up(
         await none_live(client)
 
 
+@pytest.mark.nsjail
+async def test_a_server_restarted_in_a_run_loses_no_episode(
+    start_server: StartServer, undisturbed: dict[int, Transcript]
+) -> None:
+    """As in an update: it drains for a while, ends what lives then, and is back."""
+    server = start_server("nsjail", drain_timeout_s=0.5)
+
+    async def disturb(turn: int) -> None:
+        if turn in (1, 3):
+            await asyncio.to_thread(server.stop)
+            await asyncio.to_thread(server.start)
+
+    async with AsyncSandboxClient(server.address, max_retries=8) as client:
+        assert await play(client, pause_s=_STEP_S, disturb=disturb) == undisturbed
+        await none_live(client)
+
+
 @pytest.mark.parametrize("victim", ["zygotes", "jails", "server"])
 async def test_killed_during_a_reset_every_episode_starts_once(
     server: ChaosServer, victim: str

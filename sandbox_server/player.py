@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import secrets
 import time
 from collections.abc import Callable
@@ -182,20 +183,22 @@ class Player:
         episode.record_bytes += len(action) + _STEP_RECORD_BYTES
         episode.waiters.append((index, put))
 
-        def start() -> bool:
-            if episode.channel is None:
-                # It was ended while its step waited for others.
-                self._answer(episode, Lost("the episode has ended"))
-                return False
-            episode.channel.request(
-                frames.STEP,
-                action.encode(),
-                timeout_s,
-                lambda answer: self._on_step(episode, answer),
-            )
-            return True
+        if self._work.begin_step():
+            self._start(episode, action, timeout_s)
+        else:
+            self._work.wait(functools.partial(self._start, episode, action, timeout_s))
 
-        self._work.begin_step(start)
+    def _start(self, episode: Episode, action: str, timeout_s: float) -> None:
+        if episode.channel is None:
+            # It was ended while its step waited for others.
+            self._on_step(episode, Lost("the episode has ended"))
+            return
+        episode.channel.request(
+            frames.STEP,
+            action.encode(),
+            timeout_s,
+            lambda answer: self._on_step(episode, answer),
+        )
 
     def _answer_from_record(
         self, episode: Episode, index: int, item: pb.StepItem, put: Put
@@ -223,12 +226,7 @@ class Player:
         )
 
     def _on_step(self, episode: Episode, answer: Answer) -> None:
-        """A step that ran is done."""
-        self._answer(episode, answer)
-        self._work.end_step()
-
-    def _answer(self, episode: Episode, answer: Answer) -> None:
-        """Record a step, and tell all who wait for it, whatever happens here."""
+        """A step is done: record it, and tell all who wait for it, whatever happens here."""
         try:
             self._settle(episode, answer)
         except Exception as error:
@@ -237,6 +235,7 @@ class Player:
             self._episodes.end(episode, "internal")
             if episode.waiters:
                 self._tell(episode, pb.StepResult(error=said), keep=False)
+        self._work.end_step()
 
     def _settle(self, episode: Episode, answer: Answer) -> None:
         if type(answer) is frames.Reply:

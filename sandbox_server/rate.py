@@ -10,7 +10,7 @@ class Rate:
     """A token bucket.
 
     Args:
-        per_s: How many a second; 0 means no bound.
+        per_s: How many a second.
         clock: Seconds that never go back.
     """
 
@@ -27,8 +27,6 @@ class Rate:
         Returns:
             0 if one was taken, else the seconds after which there is one again.
         """
-        if not self.per_s:
-            return 0.0
         now = self._clock()
         self._left = min(self._most, self._left + (now - self._filled_at) * self.per_s)
         self._filled_at = now

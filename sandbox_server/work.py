@@ -25,11 +25,12 @@ class Work:
     def __init__(self, config: ServerConfig) -> None:
         self.pending_items = 0
         self._config = config
-        self._rate = Rate(config.max_steps_per_s)
+        self._most_pending = config.max_pending_items
+        self._rate = Rate(config.max_steps_per_s) if config.max_steps_per_s else None
         self._may_run = config.max_running_steps if config.tenant else sys.maxsize
         self._running = 0
         self._starting = False
-        self._waiting: deque[Callable[[], bool]] = deque()
+        self._waiting: deque[Callable[[], None]] = deque()
 
     @property
     def waiting_steps(self) -> int:
@@ -61,39 +62,40 @@ class Work:
         Raises:
             CapacityError, QuotaError: If there is no room, or it is too early for another.
         """
-        self.admit()
-        if wait_s := self._rate.wait_s():
+        if self.pending_items >= self._most_pending:
+            self.admit()
+        if self._rate is not None and (wait_s := self._rate.wait_s()):
             # Not as soon as there is room for one: a batch would come back for each.
             wait_s = max(wait_s, self._config.retry_delay_s)
             raise self._config.full(f"over {self._rate.per_s:g} steps a second", wait_s)
 
-    def begin_step(self, start: Callable[[], bool]) -> None:
-        """Start a step now, or when one of those that run has ended.
+    def begin_step(self) -> bool:
+        """Count a step in.
 
-        Args:
-            start: Starts it, and says whether it runs now: then `end_step` is called once
-                it has its answer. One that came to nothing has been answered.
+        Returns:
+            Whether it may run now; one that may not is to be handed to `wait`. Each has one
+            `end_step`.
         """
         self.pending_items += 1
+        if self._running < self._may_run:
+            self._running += 1
+            return True
+        return False
+
+    def wait(self, start: Callable[[], None]) -> None:
+        """Start a step when another one has ended."""
         self._waiting.append(start)
-        self._start_waiting()
 
     def end_step(self) -> None:
-        """A step that ran has its answer; the next one that waits starts."""
+        """A step that ran, or came to nothing when its turn came, has its answer."""
         self.pending_items -= 1
         self._running -= 1
-        self._start_waiting()
-
-    def _start_waiting(self) -> None:
-        if self._starting:
-            # A step that is answered while it is started: the loop below goes on anyway.
-            return
-        self._starting = True
-        try:
-            while self._waiting and self._running < self._may_run:
-                self._running += 1
-                if not self._waiting.popleft()():
-                    self._running -= 1
-                    self.pending_items -= 1
-        finally:
-            self._starting = False
+        if self._waiting and not self._starting:
+            # A step may be answered while it is started: this loop goes on with the next one.
+            self._starting = True
+            try:
+                while self._waiting and self._running < self._may_run:
+                    self._running += 1
+                    self._waiting.popleft()()
+            finally:
+                self._starting = False

@@ -55,11 +55,11 @@ class _Chunks:
 
     Args:
         expected: How many results there will be.
-        count: Called with each result, for the metrics.
+        count: Called with the results of each chunk, for the metrics.
         unread: Where they count until the client has taken them, or the call is over.
     """
 
-    def __init__(self, expected: int, count: Callable[[Any], None], unread: Unread) -> None:
+    def __init__(self, expected: int, count: Callable[[list[Any]], None], unread: Unread) -> None:
         self._loop = asyncio.get_running_loop()
         self._left = expected
         self._count = count
@@ -71,7 +71,6 @@ class _Chunks:
         self._timer: asyncio.TimerHandle | None = None
 
     def put(self, result: Any) -> None:
-        self._count(result)
         if self._closed:
             return
         size = result.ByteSize()
@@ -96,6 +95,7 @@ class _Chunks:
             size, self._unread_bytes = self._unread_bytes, 0
             try:
                 if results:
+                    self._count(results)
                     yield results
             finally:
                 self._unread.total_bytes -= size
@@ -128,7 +128,7 @@ def _details(error: SandboxError) -> tuple[tuple[str, str], ...]:
     return tuple(metadata)
 
 
-def _counter() -> Callable[[Any], None]:
+def _counter() -> Callable[[list[Any]], None]:
     """What counts the results of the call in work."""
     call = calls.current()
     assert call is not None, "CallInterceptor puts one around every call"
@@ -227,7 +227,7 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
     async def RegisterProgram(self, caller: _Caller, request: pb.RegisterProgramRequest) -> Any:
         caller.engine.check_open()
         response = await caller.engine.register(request)
-        _counter()(response)
+        _counter()([response])
         self._audit.record(
             "register",
             caller.tenant,
@@ -318,7 +318,7 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
         caller.engine.check_open()
         calls.about(request)
         response = pb.ForkResponse(episode_ids=await caller.engine.fork(request))
-        _counter()(response)
+        _counter()([response])
         for copy in response.episode_ids:
             self._audit.record(
                 "fork",
@@ -342,7 +342,7 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
 async def _gather(
     work: Callable[[int, Any], Awaitable[Any]],
     items: Iterable[Any],
-    count: Callable[[Any], None],
+    count: Callable[[list[Any]], None],
     unread: Unread,
 ) -> AsyncGenerator[list[Any]]:
     """Run `work(index, item)` for all items side by side, and yield results in chunks.

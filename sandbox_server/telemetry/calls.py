@@ -65,15 +65,15 @@ class Call:
         """Where what becomes of this call is counted."""
         return self.metrics.of(self.tenant)
 
-    def observer(self) -> Callable[[Any], None]:
-        """What is to be called once with each result of this call, to count it."""
+    def observer(self) -> Callable[[list[Any]], None]:
+        """What is to be called with the results of this call as they leave, to count them."""
         count, results = self.counts.observer(self.verb, self.started_at), self.results
         if results is None:
             return count
 
-        def count_for_trace(result: Any) -> None:
-            count(result)
-            results[result_name(result)] += 1
+        def count_for_trace(found: list[Any]) -> None:
+            count(found)
+            results.update(map(result_name, found))
 
         return count_for_trace
 

@@ -42,10 +42,12 @@ OWNER_LABEL = "spadework.owner"
 # A zygote's own; each episode gets lower ones.
 _OPEN_FILES = 8_192
 _STACK_BYTES = 8 * 1024 * 1024
-# Docker's own default for CPU time: so many billionths of one CPU.
-# Of a container of weight 100.
-_CPU_SHARES = 1_024
+# The engine counts CPU time in billionths of one CPU.
 _NANO_CPUS = 1_000_000_000
+# What the engine calls a weight of 100, which is everybody's unless told.
+_CPU_SHARES, _CPU_WEIGHT = 1_024, 100
+# Of each runtime: one plays, one replays.
+_JAILS = 2
 
 
 def connect() -> Any:
@@ -216,6 +218,14 @@ class DockerBackend(Backend):
             log_config=LogConfig(type="none"),
             **limits,
         )
+
+    def _memory_bytes(self) -> int:
+        """Of one container. A tenant's is divided evenly: no group holds all its containers."""
+        config = self.config
+        of_jail = config.jail_memory_bytes or most_of_the_memory()
+        if not config.tenant_memory_bytes:
+            return of_jail
+        return min(of_jail, config.tenant_memory_bytes // (_JAILS * len(config.runtimes)))
 
     def _security_options(self) -> list[str]:
         profile = resources.files("sandbox_server") / "policy" / "docker-seccomp.json"

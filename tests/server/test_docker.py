@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,16 @@ def test_only_limits_that_the_engine_has_are_promised(engine_says: Callable[...,
     assert docker.DockerBackend(ServerConfig()).isolation()["cgroup"] == "memory per container"
 
 
+def test_a_tenants_memory_is_divided_among_its_containers(
+    engine_says: Callable[..., None],
+) -> None:
+    engine_says()
+    config = ServerConfig(jail_memory_bytes=1 << 30, runtimes=("stdlib", "library"))
+    assert docker.DockerBackend(config)._memory_bytes() == 1 << 30
+    config = replace(config, tenant="alice", tenant_memory_bytes=2 << 30)
+    assert docker.DockerBackend(config)._memory_bytes() == 512 << 20
+
+
 @pytest.mark.parametrize("profile", ["policy", "deploy"])
 def test_a_profile_allows_what_episodes_need_and_nothing_that_gets_out(profile: str) -> None:
     file: Any = resources.files("sandbox_server") / "policy" / "docker-seccomp.json"
@@ -233,13 +244,21 @@ def test_images_of_other_versions_are_removed(client: Any) -> None:
 
 
 @pytest.mark.docker
-async def test_a_runtime_of_the_engine_can_be_picked(client: Any) -> None:
-    config = ServerConfig(backend="docker", docker_runtime="io.containerd.runc.v2")
+async def test_a_runtime_of_the_engine_and_shares_of_the_cpu_can_be_picked(client: Any) -> None:
+    config = ServerConfig(
+        backend="docker",
+        docker_runtime="io.containerd.runc.v2",
+        jail_cpus=0.5,
+        tenant="alice",
+        cpu_weight=300,
+    )
     engine = Engine(config, {"stdlib": runtime.ensure("stdlib")})
     await engine.start()
     try:
         settings = client.api.inspect_container(ours(client)[owner.name()].id)
         assert settings["HostConfig"]["Runtime"] == "io.containerd.runc.v2"
+        assert settings["HostConfig"]["NanoCpus"] == 500_000_000
+        assert settings["HostConfig"]["CpuShares"] == 3 * 1_024
         assert engine.info().isolation["container"] == "io.containerd.runc.v2"
     finally:
         await engine.close()

@@ -2,7 +2,8 @@
 
 Started as root. The interpreter, its packages and this checkout may lie below folders that only
 root can enter: those are replaced, in a mount namespace of this process's own, by empty ones
-that hold nothing but what is needed.
+that hold nothing but what is needed. With AS_NOBODY_GROUP set to a group's id, it is in
+that group.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def main() -> None:
     _check(_libc.mount(b"none", b"/", None, _RECURSIVE | _PRIVATE, None))
     needed = [Path(sys.prefix), Path(sys.base_prefix), *map(Path, sys.path)]
     _open_up([path.resolve() for path in needed if path.is_dir()])
-    os.setgroups([])
+    group = os.environ.pop("AS_NOBODY_GROUP", "")
+    os.setgroups([int(group)] if group else [])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)
     os.umask(0o077)

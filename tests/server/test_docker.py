@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandbox_api import ResetItem, SandboxClient, StepItem
 
 from sandbox_server import LocalServer, owner, runtime
 from sandbox_server.backends import BackendError, docker, docker_container, docker_image
@@ -25,6 +28,8 @@ from sandbox_server.config import ServerConfig
 from sandbox_server.engine import Engine
 from sandbox_server.worker import container as inside
 from sandbox_server.worker import syscalls
+from tests.server.as_nobody import NOBODY
+from tests.server.conftest import COUNTER
 
 ENGINE = {
     "Runtimes": {"runc": {}},
@@ -302,3 +307,34 @@ async def test_nobody_but_the_zygote_is_taken_for_it(
         with contextlib.suppress(ConnectionResetError):
             assert intruder.recv(100) == b""
         intruder.close()
+
+
+@pytest.mark.docker
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_an_ordinary_user_who_may_use_the_engine_can_run_a_server() -> None:
+    home = Path(tempfile.mkdtemp(prefix="spadework-nobody-"))
+    os.chown(home, NOBODY, NOBODY)
+    variables = {**os.environ, "HOME": str(home), "TMPDIR": str(home)}
+    variables["SPADEWORK_CACHE"] = str(home / "cache")
+    variables["AS_NOBODY_GROUP"] = str(os.stat("/var/run/docker.sock").st_gid)
+    variables.pop("XDG_RUNTIME_DIR", None)
+    launcher = Path(__file__).with_name("as_nobody.py")
+    command = [sys.executable, str(launcher), "sandbox_server", "--backend", "docker"]
+    command += ["--address", "127.0.0.1:0", "--max-episodes", "200", "--exit-with-stdin"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=variables, stdin=pipe, stdout=pipe, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        try:
+            with SandboxClient(json.loads(server.stdout.readline())["address"]) as client:
+                program = client.register_program(COUNTER)
+                (episode,) = client.reset([ResetItem(program.program_id, seed=1)])
+                (result,) = client.step([StepItem(episode.episode_id, 0, "+")])
+                isolation = client.server_info().isolation
+                client.close_episodes([episode.episode_id])
+            assert result.observation == "at 1"
+            assert isolation["user"] == "one id for all episodes of a jail"
+        finally:
+            server.stdin.close()
+            server.wait(timeout=60)
+            shutil.rmtree(home)

@@ -1,6 +1,6 @@
 """One container of the docker backend, from its creation to its removal.
 
-A thread of its own keeps it: the engine takes a third of a second to start a container, and
+A thread of its own keeps it: the engine takes some tenths of a second to start a container, and
 neither that nor its end may hold up the server's event loop.
 """
 

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# A flag of /proc/PID/stat, set before the kernel closes the descriptors of what ends.
+_PF_EXITING = 0x4
 # Half of all memory: an episode goes before any process that is not larger by that much.
 _OOM_SCORE_ADJ = 500
 _CREDENTIALS = struct.Struct("iII")
@@ -76,6 +78,18 @@ def _oom_score_adj() -> bytes:
     """Above the server's own, which its episodes would otherwise inherit."""
     own = int(Path("/proc/self/oom_score_adj").read_text())
     return str(min(own + _OOM_SCORE_ADJ, 1000)).encode()
+
+
+def is_ending(pid: int, user: int) -> bool:
+    """Whether a process of a user is on its way out, or gone: the kernel has begun to end it."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        if os.stat(f"/proc/{pid}").st_uid != user:
+            return True
+    except OSError:
+        return True
+    state, *numbers = stat.rpartition(")")[2].split()
+    return state in "ZX" or bool(int(numbers[5]) & _PF_EXITING)
 
 
 def inner_pid(pid: int) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 
 import pytest
 from sandbox_api.client import AsyncSandboxClient
@@ -12,6 +14,7 @@ from sandbox_api.types import Limits, Outcome, ResetItem, StepItem
 from tests.chaos.conftest import StartServer
 from tests.chaos.playing import SEEDS, Transcript, none_live, play, walk
 from tests.chaos.server import ChaosServer, kill_all
+from tests.server.test_limits import stepping
 
 # While a step takes that long, a kill in the middle of it hits it.
 _STEP_S = 0.4
@@ -150,3 +153,30 @@ async def test_a_server_killed_again_and_again_leaves_nothing(server: ChaosServe
         server.kill()
         server.start()
         server.assert_no_predecessor()
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [("os._exit(3)", Outcome.EXITED), ("os.abort()", Outcome.SIGNALED)],
+    ids=["exits", "crashes"],
+)
+async def test_an_end_that_is_reported_late_keeps_its_outcome(
+    server: ChaosServer, body: str, outcome: Outcome
+) -> None:
+    """As on a machine too busy to run the zygote: what is seen first is a closed socket."""
+    async with AsyncSandboxClient(server.address) as client:
+        program = await client.register_program(stepping(body))
+        (episode,) = await client.reset([ResetItem(program.program_id)])
+        zygotes = server.zygotes()
+        for zygote in zygotes:
+            os.kill(zygote, signal.SIGSTOP)
+        step = asyncio.create_task(client.step([StepItem(episode.episode_id, 0, "")]))
+        try:
+            await asyncio.sleep(1.5)
+            assert not step.done()
+        finally:
+            for zygote in zygotes:
+                os.kill(zygote, signal.SIGCONT)
+        (result,) = await step
+        assert result.outcome is outcome
+        assert result.reward is None

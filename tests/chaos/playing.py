@@ -108,8 +108,8 @@ async def _beside(disturb: Disturb | None, turn: int) -> AsyncIterator[None]:
         yield
 
 
-async def none_live(client: AsyncSandboxClient, within_s: float = 10.0) -> None:
-    """The server comes to have no live episode."""
+async def none_live(client: AsyncSandboxClient, within_s: float = 10.0, besides: int = 0) -> None:
+    """The server comes to have no live episode, or just so many."""
     async with asyncio.timeout(within_s):
-        while (await client.server_info()).live_episodes:
+        while (await client.server_info()).live_episodes != besides:
             await asyncio.sleep(0.05)

@@ -206,8 +206,19 @@ class ChaosServer:
         """
         _wait_until_empty(lambda: self._left(self.owners[:-1]))
 
+    def assert_no_process_left(self) -> None:
+        """No process that it has ever started runs.
+
+        Raises:
+            AssertionError: As above.
+        """
+        _wait_until_empty(self._running)
+
+    def _running(self) -> list[str]:
+        return [_told(pid) for pid, name in self._seen.items() if not owner.is_dead(name)]
+
     def _left(self, owners: list[str]) -> list[str]:
-        found = [_told(pid) for pid, name in self._seen.items() if not owner.is_dead(name)]
+        found = self._running()
         for name in owners:
             found += map(str, Path("/sys/fs/cgroup").glob(f"*/spadework/{name}"))
             found += map(str, Path("/run/spadework").glob(name))

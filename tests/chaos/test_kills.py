@@ -14,6 +14,7 @@ from sandbox_api.types import Limits, Outcome, ResetItem, StepItem
 from tests.chaos.conftest import StartServer
 from tests.chaos.playing import SEEDS, Transcript, none_live, play, walk
 from tests.chaos.server import ChaosServer, kill_all
+from tests.server.conftest import descendants
 from tests.server.test_limits import stepping
 
 # While a step takes that long, a kill in the middle of it hits it.
@@ -129,6 +130,29 @@ async def test_a_killed_part_keeps_no_call_past_its_deadline(
         assert [r.reward for r in results] == [None] * 4
 
 
+async def test_a_replay_that_breaks_off_is_done_again_and_orphans_no_episode(
+    server: ChaosServer,
+) -> None:
+    async with AsyncSandboxClient(server.address, max_retries=8) as client:
+        program = await client.register_program(walk(_STEP_S))
+        episodes = await client.reset([ResetItem(program.program_id, seed=s) for s in SEEDS[:4]])
+        for turn in range(2):
+            await client.step([StepItem(e.episode_id, turn, "1") for e in episodes])
+        (replaying,) = [zygote for zygote in server.zygotes() if not descendants(zygote)]
+        verify = asyncio.create_task(client.verify([e.episode_id for e in episodes]))
+        while not descendants(replaying):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(_STEP_S / 2)
+        kill_all([replaying])
+        verdicts = await verify
+        assert [(v.reproduced, v.error) for v in verdicts] == [(True, None)] * 4
+        await none_live(client, besides=4)
+        results = await client.step([StepItem(e.episode_id, 2, "1") for e in episodes])
+        assert all(result.ok for result in results)
+        await client.close_episodes([e.episode_id for e in episodes])
+        await none_live(client)
+
+
 async def test_without_rebuilding_a_lost_episode_is_an_error_and_no_result(
     server: ChaosServer,
 ) -> None:
@@ -151,6 +175,7 @@ async def test_a_server_killed_again_and_again_leaves_nothing(server: ChaosServe
             await client.reset([ResetItem(program.program_id, seed=seed) for seed in SEEDS])
             assert len(server.episodes()) == len(SEEDS)
         server.kill()
+        server.assert_no_process_left()
         server.start()
         server.assert_no_predecessor()
 

@@ -61,6 +61,12 @@ test-packages:
 	  bash scripts/install_packages.sh images && bash scripts/start_docker.sh; \
 	fi
 
+# Readers of others' bytes, and the calls of a server, against inputs of any kind: for so long.
+.PHONY: fuzz
+FUZZ_SECONDS ?= 600
+fuzz: setup
+	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m pytest tests/fuzz --timeout=0
+
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

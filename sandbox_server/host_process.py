@@ -24,7 +24,8 @@ CREDENTIALS_SPACE = socket.CMSG_SPACE(_CREDENTIALS.size)
 def sender(ancillary: Iterable[tuple[int, int, bytes]]) -> tuple[int, int] | None:
     """Host pid and user of who wrote a datagram, from what came beside it; None if nothing."""
     for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
+        credentials = level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS
+        if credentials and len(data) >= _CREDENTIALS.size:
             pid, user, _ = _CREDENTIALS.unpack(data[: _CREDENTIALS.size])
             return pid, user
     return None

@@ -28,6 +28,7 @@ from sandbox_server.telemetry.calls import CallInterceptor
 from sandbox_server.telemetry.exposition import registry
 from sandbox_server.telemetry.http import MetricsServer
 from sandbox_server.telemetry.metrics import Metrics
+from sandbox_server.unreadable import RefuseUnreadable
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +77,7 @@ class Server:
             interceptors=[
                 RefuseStrangers(authenticator, SERVICE_NAME, self._note_stranger),
                 CallInterceptor(SERVICE_NAME, self._metrics),
+                RefuseUnreadable(SERVICE_NAME),
             ],
             options=_CHANNEL_OPTIONS,
         )

@@ -37,7 +37,7 @@ def outcome_from_number(number: int) -> Outcome | None:
     Raises:
         InternalError: If the server speaks of an outcome this client does not know.
     """
-    if number < len(_OUTCOMES):
+    if 0 <= number < len(_OUTCOMES):
         return _OUTCOMES[number]
     raise InternalError(f"outcome {number} is unknown to this client; update sandbox_api")
 
@@ -78,8 +78,44 @@ def diagnostic(message: Any) -> Diagnostic | None:
     return None
 
 
+def _set_outcome(number: int, what: str) -> Outcome:
+    """The outcome of a wire value that must be set.
+
+    Raises:
+        InternalError: If it is not, or is unknown.
+    """
+    outcome = outcome_from_number(number)
+    if outcome is None:
+        raise InternalError(f"the server told of {what} without an outcome")
+    return outcome
+
+
 def tools_from_json(data: bytes) -> list[dict[str, Any]]:
-    return json.loads(data) if data else []
+    """Tool schemas from the wire.
+
+    Raises:
+        InternalError: If they are no JSON array.
+    """
+    if not data:
+        return []
+    try:
+        tools = json.loads(data)
+    except (ValueError, RecursionError):
+        tools = None
+    if not isinstance(tools, list):
+        raise InternalError("the server sent tools that are no JSON array")
+    return tools
+
+
+def _kind(number: int) -> ProgramKind | None:
+    if number == 0:
+        return None
+    try:
+        return ProgramKind(number)
+    except ValueError:
+        raise InternalError(
+            f"program kind {number} is unknown to this client; update sandbox_api"
+        ) from None
 
 
 def reset_item_to_proto(item: ResetItem) -> pb.ResetItem:
@@ -108,14 +144,11 @@ def episode(message: pb.ResetResult) -> Episode:
 
 
 def program(message: pb.RegisterProgramResponse) -> Program:
-    outcome = outcome_from_number(message.outcome)
-    if outcome is None:
-        raise InternalError("the server registered a program without an outcome")
     return Program(
         program_id=message.program_id,
-        outcome=outcome,
+        outcome=_set_outcome(message.outcome, "a program"),
         diagnostic=diagnostic(message),
-        kind=ProgramKind(message.kind) if message.kind else None,
+        kind=_kind(message.kind),
         entry=message.entry,
         has_verify=message.has_verify,
         has_solution=message.has_solution,
@@ -126,7 +159,7 @@ def program(message: pb.RegisterProgramResponse) -> Program:
 
 def _oracle(message: pb.OracleResult) -> OracleResult:
     return OracleResult(
-        outcome=Outcome(message.outcome),
+        outcome=_set_outcome(message.outcome, "an oracle's play"),
         actions=tuple(message.actions),
         final_reward=message.final_reward if message.HasField("final_reward") else None,
         terminated=message.terminated,

@@ -39,6 +39,9 @@ class Phase(enum.IntEnum):
     SOLUTION = pb.PHASE_SOLUTION
 
 
+_PHASES = frozenset(Phase)
+
+
 class ProgramKind(enum.IntEnum):
     """The shape in which a program presents itself."""
 
@@ -101,7 +104,8 @@ class Diagnostic:
     @classmethod
     def from_proto(cls, message: pb.Diagnostic) -> Diagnostic:
         return cls(
-            phase=Phase(message.phase) if message.phase else None,
+            # One that is new to this client is as good as none: it decides nothing.
+            phase=Phase(message.phase) if message.phase in _PHASES else None,
             line=message.line,
             exception=message.exception,
             message=message.message,

@@ -7,8 +7,10 @@ jails from an edited policy, and zygotes from an edited copy of the worker, in t
 alone; it runs one harmless program, and never a stranger's.
 
 Measured at the engine, without gRPC, so that the part of the protections is not hidden behind
-what a call costs. Variants take turns within each round; a ratio is to the round's own run
-with all protections, and its median over the rounds is shown.
+what a call costs. What counts is CPU time, of the engine and of all processes below it: it is
+what a machine full of episodes runs out of, and other work on the machine changes it little.
+Variants take turns within each round, and a variant is compared with its own round's run with
+all protections; medians and quartiles of that are shown.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from sandbox_api.v1 import sandbox_pb2 as pb
@@ -140,8 +142,10 @@ def _worker(variant: Variant, folder: Path) -> Path:
 @contextlib.contextmanager
 def backends() -> Iterator[dict[str, str]]:
     """What is measured, with the backend of each; they are there for the time of the block."""
-    # Below the cache: jails' ids can enter it.
-    with tempfile.TemporaryDirectory(dir=worker_folder().parent, prefix=".bench-") as scratch:
+    # Below the cache, where jails' ids can enter it, and a server removes what is left behind.
+    with tempfile.TemporaryDirectory(
+        dir=worker_folder().parent, prefix=".worker-bench-"
+    ) as scratch:
         Path(scratch).chmod(0o755)
         for number, variant in enumerate(VARIANTS):
             folder = _worker(variant, Path(scratch) / str(number))
@@ -153,8 +157,25 @@ def backends() -> Iterator[dict[str, str]]:
                 del BACKENDS[variant.name]
 
 
-async def _measure(backend: str, episodes: int, seconds: float) -> tuple[float, float]:
-    """Steps a second, and episodes started and ended a second, of one backend."""
+@dataclass(frozen=True)
+class Figures:
+    """What one run of a variant took.
+
+    Attributes:
+        step_cpu_us: CPU time of a step: the engine's, the zygote's and the episode's.
+        steps_per_s: By the clock; on a busy machine, little more than a hint.
+        start_cpu_ms: CPU time of an episode's start, first observation and end.
+        starts_per_s: By the clock.
+    """
+
+    step_cpu_us: float
+    steps_per_s: float
+    start_cpu_ms: float
+    starts_per_s: float
+
+
+async def _measure(backend: str, episodes: int, starts: int, rounds: int) -> Figures:
+    """Start and end batches of episodes, then step the last batch."""
     config = ServerConfig(backend=backend, max_episodes=episodes + 16)
     engine = Engine(config, {"stdlib": runtime.ensure("stdlib")})
     await engine.start()
@@ -163,27 +184,70 @@ async def _measure(backend: str, episodes: int, seconds: float) -> tuple[float, 
         request = pb.RegisterProgramRequest(source=_PROGRAM, limits=limits)
         program = await engine.register(request)
         assert program.outcome == pb.OUTCOME_COMPLETED, program
-        ids: list[str] = []
-        started, begun = 0, time.perf_counter()
-        while time.perf_counter() - begun < seconds or not ids:
-            engine.close_episodes(ids)
-            while engine.jails.live:
-                # Their ends are part of what an episode costs.
-                await asyncio.sleep(0.001)
-            item = pb.ResetItem(program_id=program.program_id)
-            results = await asyncio.gather(*(engine.reset(i, item) for i in range(episodes)))
-            ids = [result.episode_id for result in results]
-            assert all(ids), next(r.error for r in results if not r.episode_id)
-            started += len(ids)
-        starts_per_s = started / (time.perf_counter() - begun)
+        await _start(engine, program.program_id, episodes, ends=True)
+        with _Stopwatch() as starting:
+            for _ in range(starts):
+                await _start(engine, program.program_id, episodes, ends=True)
+        ids = await _start(engine, program.program_id, episodes, ends=False)
         await _step(engine, ids, 0)
-        rounds, begun = 0, time.perf_counter()
-        while time.perf_counter() - begun < seconds:
-            rounds += 1
-            await _step(engine, ids, rounds)
-        return rounds * episodes / (time.perf_counter() - begun), starts_per_s
+        with _Stopwatch() as stepping:
+            for index in range(1, rounds + 1):
+                await _step(engine, ids, index)
+        return Figures(
+            1e6 * stepping.cpu_s / (rounds * episodes),
+            rounds * episodes / stepping.wall_s,
+            1e3 * starting.cpu_s / (starts * episodes),
+            starts * episodes / starting.wall_s,
+        )
     finally:
         await engine.close()
+
+
+class _Stopwatch:
+    """Wall and CPU time of a block, the CPU time of all processes below this one included."""
+
+    def __enter__(self) -> _Stopwatch:
+        self.cpu_s = -_descendants_cpu_s() - time.process_time()
+        self.wall_s = -time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wall_s += time.perf_counter()
+        self.cpu_s += time.process_time() + _descendants_cpu_s()
+
+
+def _descendants_cpu_s() -> float:
+    """CPU seconds of the processes below this one, those that ended and were waited for too."""
+    parents, waited_for = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            pid = int(path.parent.name)
+            parents[pid] = int(fields[1])
+            waited_for[pid] = (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+    total = 0.0
+    for pid in parents:
+        above = parents[pid]
+        while above in parents and above != os.getpid():
+            above = parents[above]
+        if above == os.getpid():
+            with contextlib.suppress(OSError):
+                # Nanoseconds; those of `stat` are of the clock's ticks, too long for a step.
+                running = Path(f"/proc/{pid}/schedstat").read_text().split()[0]
+                total += int(running) / 1e9 + waited_for[pid]
+    return total
+
+
+async def _start(engine: Engine, program_id: str, episodes: int, *, ends: bool) -> list[str]:
+    item = pb.ResetItem(program_id=program_id)
+    results = await asyncio.gather(*(engine.reset(i, item) for i in range(episodes)))
+    ids = [result.episode_id for result in results]
+    assert all(ids), next(r.error for r in results if not r.episode_id)
+    if ends:
+        engine.close_episodes(ids)
+        while engine.jails.live:
+            await asyncio.sleep(0.002)
+    return ids
 
 
 async def _step(engine: Engine, ids: list[str], index: int) -> None:
@@ -202,56 +266,63 @@ async def _step(engine: Engine, ids: list[str], index: int) -> None:
     await done
 
 
-def measure(episodes: int, seconds: float, rounds: int) -> dict[str, list[tuple[float, float]]]:
-    """Steps and starts a second of each variant, a pair a round, in turn."""
+def measure(episodes: int, starts: int, steps: int, rounds: int) -> dict[str, list[Figures]]:
+    """Figures of each variant, in turn in every round."""
     raise_open_files(episodes)
     figures = defaultdict(list)
     with backends() as names:
         for _ in range(rounds):
             for name, backend in names.items():
-                figures[name].append(asyncio.run(_measure(backend, episodes, seconds)))
+                figures[name].append(asyncio.run(_measure(backend, episodes, starts, steps)))
     return dict(figures)
 
 
-def table(figures: dict[str, list[tuple[float, float]]]) -> str:
-    """A row a variant: medians, and the median of its ratios to the round's baseline."""
+def table(figures: dict[str, list[Figures]]) -> str:
+    """A row a variant: medians, and the quartiles of what CPU time it spares in each round."""
     lines = [
-        "| taken away | steps/s | times all | range | starts/s | times all | range |",
+        "| taken away | CPU us/step | spares | CPU ms/start | spares | steps/s | starts/s |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
-    for name, pairs in figures.items():
+    for name, runs in figures.items():
         cells = []
-        for which in (0, 1):
-            values = [pair[which] for pair in pairs]
-            ratios = [
-                pair[which] / whole[which]
-                for pair, whole in zip(pairs, figures[_ALL.name], strict=True)
-            ]
-            cells += [
-                f"{statistics.median(values):,.0f}",
-                f"{statistics.median(ratios):.3f}",
-                f"{min(ratios):.2f} to {max(ratios):.2f}",
-            ]
+        for what in ("step_cpu_us", "start_cpu_ms"):
+            taken = [getattr(run, what) for run in runs]
+            whole = [getattr(run, what) for run in figures[_ALL.name]]
+            spared = [100 - 100 * some / all_ for some, all_ in zip(taken, whole, strict=True)]
+            low, middle, high = _quartiles(spared)
+            cells.append(f"{statistics.median(taken):.1f}")
+            cells.append("" if name == _ALL.name else f"{middle:.0f}% ({low:.0f} to {high:.0f})")
+        cells.append(f"{statistics.median(run.steps_per_s for run in runs):,.0f}")
+        cells.append(f"{statistics.median(run.starts_per_s for run in runs):,.0f}")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _quartiles(values: list[float]) -> tuple[float, float, float]:
+    if len(values) < 2:
+        return values[0], values[0], values[0]
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, middle, high
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--episodes", type=int, default=64, help="at once; default %(default)s")
-    parser.add_argument("--seconds", type=float, default=1.0, help="each; default %(default)g")
-    parser.add_argument("--rounds", type=int, default=9, help="default %(default)s")
+    parser.add_argument("--starts", type=int, default=2, help="times all; default %(default)s")
+    parser.add_argument("--steps", type=int, default=60, help="of each; default %(default)s")
+    parser.add_argument("--rounds", type=int, default=15, help="default %(default)s")
     parser.add_argument("--json", action="store_true", help="print every figure")
     arguments = parser.parse_args()
     before = os.getloadavg()[0]
-    figures = measure(arguments.episodes, arguments.seconds, arguments.rounds)
+    figures = measure(arguments.episodes, arguments.starts, arguments.steps, arguments.rounds)
     if arguments.json:
-        print(json.dumps(figures))
+        found = {name: [asdict(run) for run in runs] for name, runs in figures.items()}
+        print(json.dumps(found))
         return
     print(table(figures))
     print(
-        f"\n{arguments.episodes} episodes, {arguments.rounds} rounds of {arguments.seconds:g} s "
-        f"each in turn; load average {before:.2f} before, {os.getloadavg()[0]:.2f} after."
+        f"\n{arguments.episodes} episodes, {arguments.rounds} rounds in turn; load average "
+        f"{before:.2f} before, {os.getloadavg()[0]:.2f} after."
     )
 
 

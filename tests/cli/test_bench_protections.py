@@ -63,13 +63,26 @@ def script() -> ModuleType:
 def test_every_variant_is_measured_in_every_round(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["protections.py", "--rounds", "2", "--seconds", "0.01", "--episodes", "2"]
+    arguments = [
+        "protections.py",
+        "--rounds",
+        "2",
+        "--starts",
+        "1",
+        "--steps",
+        "20",
+        "--episodes",
+        "4",
+    ]
     monkeypatch.setattr(sys, "argv", [*arguments, "--json"])
     script.main()
     figures = json.loads(capsys.readouterr().out)
     assert len(figures) == len(script.VARIANTS) + 1
-    assert all(len(pairs) == 2 and min(min(pairs)) > 0 for pairs in figures.values())
-    assert script.table(figures).count("\n") == len(figures) + 1
+    for runs in figures.values():
+        assert len(runs) == 2
+        assert all(value > 0 for run in runs for value in run.values())
+    shown = script.table({n: [script.Figures(**run) for run in r] for n, r in figures.items()})
+    assert shown.count("\n") == len(figures) + 1
 
 
 def test_each_variant_lacks_what_it_says_and_nothing_else(script: ModuleType) -> None:

@@ -81,6 +81,10 @@ WARM_MODULES: dict[str, list[str]] = {
 }
 
 
+# Of what went wrong with a build, in an error.
+_SAID_CHARACTERS = 500
+
+
 class RuntimeBuildError(Exception):
     """A runtime could not be built; the message says why and what to do."""
 
@@ -191,6 +195,13 @@ def _build(root: Path, pinned: str) -> None:
         manifest = {"python_version": platform.python_version(), "packages": packages}
         (staging / "manifest.json").write_text(json.dumps(manifest, indent=1))
         cache.publish(staging, root)
+    except OSError as error:
+        shutil.rmtree(staging, ignore_errors=True)
+        # The text of shutil's errors is a list of all files.
+        raise RuntimeBuildError(
+            f"cannot build {root}: {error.strerror or str(error)[:_SAID_CHARACTERS]}; free some "
+            "disk, or name another folder in SPADEWORK_CACHE"
+        ) from error
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise

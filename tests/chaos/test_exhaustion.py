@@ -28,7 +28,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 2 MiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    options = "size=2m,nr_inodes=200"
+    options = "size=2m,nr_inodes=200,mode=0755"
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "chaos", folder], check=True)
     yield folder
     subprocess.run(["umount", "--lazy", folder], check=True)
@@ -72,9 +72,18 @@ def test_without_disk_for_a_runtime_a_server_says_so_and_leaves_nothing(
     small_disk: Path, tmp_path: Path
 ) -> None:
     server = ChaosServer(tmp_path, variables={"SPADEWORK_CACHE": str(small_disk)})
-    with pytest.raises(RuntimeError, match="No space left on device"):
+    with pytest.raises(RuntimeError, match=r"2 MiB free\n +free .* MiB"):
         server.start()
     server.assert_nothing_left()
+
+
+def test_a_build_that_runs_out_of_disk_says_so_and_leaves_nothing(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPADEWORK_CACHE", str(small_disk))
+    monkeypatch.setattr("sandbox_server.cache._held", {})
+    with pytest.raises(runtime.RuntimeBuildError, match="free some disk"):
+        runtime.ensure("stdlib")
     assert not [path for path in small_disk.rglob("*") if path.is_file() and path.stat().st_size]
     assert shutil.disk_usage(small_disk).used < _MIB
 

@@ -26,19 +26,34 @@ def folder() -> Path:
     Raises:
         StateFolderError: If it cannot be made, or somebody else could change it.
     """
-    parent = _parent()
-    mine = parent / owner.name()
+    mine = common() / owner.name()
     try:
-        for path in (parent, mine):
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mine.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        told = f"cannot make {mine}: {error.strerror}; free it, or set TMPDIR"
-        raise StateFolderError(told) from None
+        raise _cannot_make(mine, error) from None
+    return mine
+
+
+def common() -> Path:
+    """The folder that all servers of this user share, made if it is not there.
+
+    Raises:
+        StateFolderError: As for `folder`.
+    """
+    parent = _parent()
+    try:
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_make(parent, error) from None
     if not _is_ours(parent):
         raise StateFolderError(
             f"{parent} is not a folder that only this user can write; remove it, or set TMPDIR"
         )
-    return mine
+    return parent
+
+
+def _cannot_make(path: Path, error: OSError) -> StateFolderError:
+    return StateFolderError(f"cannot make {path}: {error.strerror}; free it, or set TMPDIR")
 
 
 def remove() -> None:

@@ -26,8 +26,7 @@ from sandbox_server.backends.base import (
 )
 from sandbox_server.backends.docker_container import SOCKET, Container
 from sandbox_server.backends.ids import (
-    episode_users,
-    host_ids,
+    HostIds,
     maps_user_ids,
     most_of_the_memory,
 )
@@ -159,17 +158,20 @@ class DockerBackend(Backend):
         }
 
     def start(self, runtime: Runtime, hash_seed: int) -> JailProcess:
+        ids = HostIds()
         ours, theirs = control_pair()
 
         def create(client: Any, folder: Path) -> Any:
-            return self._create(client, folder, runtime, hash_seed)
+            return self._create(client, folder, runtime, hash_seed, ids)
 
-        return JailProcess(Container(connect, create, theirs), ours, episode_users())
+        container = Container(connect, create, theirs, ids)
+        return JailProcess(container, ours, ids.users, at_end=ids.release)
 
-    def _create(self, client: Any, folder: Path, runtime: Runtime, hash_seed: int) -> Any:
+    def _create(
+        self, client: Any, folder: Path, runtime: Runtime, hash_seed: int, ids: HostIds
+    ) -> Any:
         from docker.types import LogConfig, Ulimit
 
-        user, group, _ = host_ids()
         variables = environment(runtime, hash_seed)
         variables |= {"PYTHONPATH": WORKER, "LD_LIBRARY_PATH": LIBRARY_PATH}
         memory_bytes = self.config.jail_memory_bytes or most_of_the_memory()
@@ -194,7 +196,7 @@ class DockerBackend(Backend):
             hostname="jail",
             environment=variables,
             working_dir="/",
-            user=f"{user}:{group}",
+            user=f"{ids.user}:{ids.group}",
             # The ids above are the host's, whatever the daemon does for other containers.
             userns_mode="host",
             mounts=_mounts(runtime, folder),

@@ -23,7 +23,7 @@ from typing import Any
 
 from sandbox_server import host_process, state
 from sandbox_server.backends.base import BackendError
-from sandbox_server.backends.ids import host_ids
+from sandbox_server.backends.ids import HostIds
 from sandbox_server.worker import container as inside
 
 _log = logging.getLogger(__name__)
@@ -47,6 +47,7 @@ class Container:
         create: Creates the container, given the client and the folder that holds the
             supervisor's socket.
         control: The zygote's end of its control socket, to be handed over, and closed.
+        ids: Of its jail.
 
     Attributes:
         failure: Why it did not start; empty if it did, or has not yet.
@@ -57,11 +58,13 @@ class Container:
         connect: Callable[[], Any],
         create: Callable[[Any, Path], Any],
         control: socket.socket,
+        ids: HostIds,
     ) -> None:
         self.failure = ""
         self._connect = connect
         self._create = create
         self._control = control
+        self._ids = ids
         self._ending = threading.Event()
         self._pidfd = -1
         self._pidfd_held = threading.Lock()
@@ -106,7 +109,7 @@ class Container:
         folder = Path(tempfile.mkdtemp(prefix="jail-", dir=state.folder()))
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-                _listen(listener, folder)
+                _listen(listener, folder, self._ids)
                 container = self._create(client, folder)
                 try:
                     container.start()
@@ -137,7 +140,7 @@ class Container:
             )
             container.reload()
             init = container.attrs["State"]["Pid"]
-            if user != host_ids()[0] or pid != init:
+            if user != self._ids.user or pid != init:
                 raise BackendError(
                     f"process {pid} of user {user} connected in place of the zygote, process "
                     f"{init}; the server must run in the pid namespace of the Docker daemon"
@@ -155,7 +158,7 @@ class Container:
                         "the zygote could not build its jail; `spadework doctor` shows what "
                         f"this machine lacks:\n{said.decode('utf-8', 'replace')}"
                     )
-                _map_ids(process)
+                _map_ids(process, self._ids)
             finally:
                 os.close(process)
             # What it has to say goes where the server's own words go, as an nsjail jail's does.
@@ -192,22 +195,20 @@ class Container:
         raise BackendError("the jail was closed before its container was up")
 
 
-def _listen(listener: socket.socket, folder: Path) -> None:
+def _listen(listener: socket.socket, folder: Path, ids: HostIds) -> None:
     """Listen in a folder that only the container's user, and root, can enter."""
-    user, group, _ = host_ids()
     path = folder / SOCKET
     listener.bind(str(path))
     path.chmod(0o600)
-    os.chown(path, user, group)
-    os.chown(folder, user, group)
+    os.chown(path, ids.user, ids.group)
+    os.chown(folder, ids.user, ids.group)
     listener.listen(1)
 
 
-def _map_ids(process: int) -> None:
+def _map_ids(process: int, ids: HostIds) -> None:
     """Write the id maps of a process's user namespace, given its folder in /proc."""
-    user, group, count = host_ids()
-    texts = {"uid_map": f"0 {user} {count}", "gid_map": f"0 {group} {count}"}
-    if count == 1:
+    texts = {"uid_map": f"0 {ids.user} {ids.count}", "gid_map": f"0 {ids.group} {ids.count}"}
+    if ids.count == 1:
         # The kernel lets an ordinary user map its group only so.
         texts = {"setgroups": "deny", **texts}
     for name, text in texts.items():

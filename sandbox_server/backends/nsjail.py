@@ -25,8 +25,7 @@ from sandbox_server.backends.base import (
     zygote_arguments,
 )
 from sandbox_server.backends.ids import (
-    episode_users,
-    host_ids,
+    HostIds,
     maps_user_ids,
     most_of_the_memory,
 )
@@ -87,22 +86,27 @@ class NsjailBackend(Backend):
     def start(self, runtime: Runtime, hash_seed: int) -> JailProcess:
         binary = find_nsjail()
         group = f"jail-{next(self._serial)}"
+        ids = HostIds()
         ours, theirs = control_pair()
         with theirs:
             # Not a file with a name: a server that is killed now would leave it behind.
             config = os.memfd_create("nsjail.cfg")
             with open(config, "w") as written:
-                written.write(self._config(runtime, hash_seed, theirs, group))
+                written.write(self._config(runtime, hash_seed, theirs, group, ids))
                 written.flush()
                 command = [binary, "--config", f"/proc/self/fd/{config}"]
                 process = spawn(command, theirs, {}, also=(config,))
         return JailProcess(
             process,
             ours,
-            episode_users(),
+            ids.users,
             at_ready=functools.partial(self._share_cpu, group),
-            at_end=functools.partial(self.cgroups.remove, group),
+            at_end=functools.partial(self._tidy, group, ids),
         )
+
+    def _tidy(self, group: str, ids: HostIds) -> None:
+        self.cgroups.remove(group)
+        ids.release()
 
     def _share_cpu(self, group: str, zygote: int) -> None:
         """With several tenants each has its part of the CPU, however many processes it has."""
@@ -115,15 +119,21 @@ class NsjailBackend(Backend):
     def close(self) -> None:
         self.cgroups.close()
 
-    def _config(self, runtime: Runtime, hash_seed: int, control: socket.socket, group: str) -> str:
+    def _config(
+        self,
+        runtime: Runtime,
+        hash_seed: int,
+        control: socket.socket,
+        group: str,
+        ids: HostIds,
+    ) -> str:
         policy = resources.files("sandbox_server") / "policy" / "nsjail.cfg"
         lines = [policy.read_text()]
         # nsjail's default is 19, which would starve episodes beside any other work. The
         # server's own it may always have; a lower one, under `nice`, it would be refused.
         lines.append(f"nice_level: {max(0, os.getpriority(os.PRIO_PROCESS, 0))}")
-        user_id, group_id, count = host_ids()
-        for kind, host in (("uidmap", user_id), ("gidmap", group_id)):
-            lines.append(f'{kind} {{ inside_id: "0" outside_id: "{host}" count: {count} }}')
+        for kind, host in (("uidmap", ids.user), ("gidmap", ids.group)):
+            lines.append(f'{kind} {{ inside_id: "0" outside_id: "{host}" count: {ids.count} }}')
         lines.append(_bind(runtime.root, "/"))
         lines.append(_bind(worker_folder(), WORKER))
         lines += [_bind(Path("/dev") / d, f"/dev/{d}") for d in ("null", "zero", "urandom")]

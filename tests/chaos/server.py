@@ -18,8 +18,8 @@ import pytest
 
 from sandbox_server import owner
 from sandbox_server.backends import docker
-from sandbox_server.backends.ids import HOST_ID_BASE
-from tests.server.conftest import FIRST_EPISODE_ID, descendants
+from sandbox_server.backends.ids import is_episode, is_zygote
+from tests.server.conftest import descendants
 
 _MAIN = """
 import asyncio, json, logging, sys
@@ -29,9 +29,6 @@ from sandbox_server.config import ServerConfig
 logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(message)s")
 asyncio.run(serve(ServerConfig(**json.loads(sys.argv[1])), exit_with_stdin=True))
 """
-
-# The host user of the trusted part of a jail.
-_ZYGOTE_USER = HOST_ID_BASE
 
 # How long what was killed may take to be gone, on a loaded machine.
 _GONE_WITHIN_S = 10.0
@@ -123,10 +120,10 @@ class ChaosServer:
                 self._seen[pid] = owner.name(pid)
 
     def episodes(self) -> list[int]:
-        return [pid for pid in self._below() if _user(pid) >= FIRST_EPISODE_ID]
+        return [pid for pid in self._below() if is_episode(_user(pid))]
 
     def zygotes(self) -> list[int]:
-        return [pid for pid in self._below() if _user(pid) == _ZYGOTE_USER]
+        return [pid for pid in self._below() if is_zygote(_user(pid))]
 
     def kill_jails(self) -> None:
         """Kill what keeps the jails: nsjail's own processes, or the containers."""

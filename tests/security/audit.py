@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from tests.server.conftest import FIRST_EPISODE_ID, descendants
+from sandbox_server.backends.ids import is_episode
+from tests.server.conftest import descendants
 from tests.wire import Wire
 
 # How long what was ended may take to be gone, and processors to fall idle.
@@ -91,7 +92,7 @@ class Host:
         found = []
         for pid in self._pids():
             with contextlib.suppress(OSError):
-                if os.stat(f"/proc/{pid}").st_uid >= FIRST_EPISODE_ID:
+                if is_episode(os.stat(f"/proc/{pid}").st_uid):
                     found.append(pid)
         return found
 

@@ -13,6 +13,7 @@ from sandbox_api.types import Episode, Limits, Program, ResetItem, StepItem, Ste
 
 from sandbox_server import LocalServer
 from sandbox_server.backends import docker
+from sandbox_server.backends.ids import is_episode
 
 COUNTER = """
 class CounterEnv:
@@ -49,10 +50,6 @@ class ActingEnv:
 {indented}
         return "survived", 0.0, False, False, {{}}
 """
-
-
-# Host user ids from here on belong to episodes and to nothing else.
-FIRST_EPISODE_ID = 1_500_001_000
 
 
 def _parents() -> dict[int, int]:
@@ -107,7 +104,7 @@ class Sandbox:
             above = containers(self._server.process.pid)
         for pid in [below for ancestor in above for below in descendants(ancestor)]:
             with contextlib.suppress(FileNotFoundError):
-                if Path(f"/proc/{pid}").stat().st_uid >= FIRST_EPISODE_ID:
+                if is_episode(Path(f"/proc/{pid}").stat().st_uid):
                     found.append(pid)
         return found
 

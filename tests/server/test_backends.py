@@ -12,6 +12,7 @@ import pytest
 from sandbox_server import runtime
 from sandbox_server.backends import BackendError, nsjail
 from sandbox_server.backends.base import control_pair
+from sandbox_server.backends.ids import HostIds
 from sandbox_server.config import ServerConfig
 
 
@@ -51,7 +52,9 @@ def test_a_jail_runs_at_the_servers_priority_and_never_above_the_usual(
     backend = nsjail.NsjailBackend(ServerConfig())
     ours, theirs = control_pair()
     with ours, theirs:
-        config = backend._config(runtime.ensure("stdlib"), 0, theirs, "jail-0")
+        ids = HostIds()
+        config = backend._config(runtime.ensure("stdlib"), 0, theirs, "jail-0", ids)
+        ids.release()
     backend.close()
     assert config.count("nice_level") == 1
     assert f"nice_level: {jails}\n" in config

@@ -24,6 +24,7 @@ from sandbox_api import ResetItem, SandboxClient, StepItem
 
 from sandbox_server import LocalServer, owner, runtime
 from sandbox_server.backends import BackendError, docker, docker_container, docker_image
+from sandbox_server.backends.ids import is_zygote
 from sandbox_server.config import ServerConfig
 from sandbox_server.engine import Engine
 from sandbox_server.worker import container as inside
@@ -187,7 +188,8 @@ def test_a_container_is_hardened(client: Any) -> None:
     assert "no-new-privileges:true" in host["SecurityOpt"]
     assert all(not mount["RW"] for mount in settings["Mounts"])
     # No root, of the host or of the container, and only what it needs in its own namespace.
-    assert set(status["Uid"].split()) == {str(docker.host_ids()[0])}
+    (user,) = {int(user) for user in status["Uid"].split()}
+    assert is_zygote(user)
     assert int(status["CapBnd"], 16) == sum(1 << number for number in inside._KEPT)
     assert int(status["CapEff"], 16) == int(status["CapBnd"], 16)
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
@@ -292,8 +294,8 @@ async def test_nobody_but_the_zygote_is_taken_for_it(
     listen = docker_container._listen
     intruders = []
 
-    def listen_and_let_in(listener: socket.socket, folder: Path) -> None:
-        listen(listener, folder)
+    def listen_and_let_in(listener: socket.socket, folder: Path, ids: Any) -> None:
+        listen(listener, folder, ids)
         intruder = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         intruder.connect(str(folder / docker_container.SOCKET))
         intruders.append(intruder)

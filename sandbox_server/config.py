@@ -130,6 +130,8 @@ class ServerConfig:
         max_steps_per_s: Steps a second; 0 means no bound.
         max_spawns_in_flight: Forks that a zygote is asked for ahead; bounds how long a
             kill waits behind them.
+        spawn_timeout_s: From asking for a process to its first word, many others asked for before
+            it included. A zygote that says nothing at all for so long is ended with its jail.
         jail_memory_bytes: Memory of one jail, by cgroup where there is one; 0 means four
             fifths of the machine's.
         jail_cpus: CPUs of one jail of the docker backend; 0 means all of the machine's.
@@ -176,6 +178,7 @@ class ServerConfig:
     max_running_steps: int = 1_024
     max_steps_per_s: float = 0.0
     max_spawns_in_flight: int = 8
+    spawn_timeout_s: float = 60.0
     jail_memory_bytes: int = 0
     jail_cpus: float = 0.0
     docker_runtime: str = ""

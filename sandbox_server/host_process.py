@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import select
+import signal
 import socket
 import struct
 from collections.abc import Iterable
@@ -47,6 +48,15 @@ def open_process(pid: int, user: int) -> int | None:
             return pidfd
     os.close(pidfd)
     return None
+
+
+def kill(pid: int, user: int) -> None:
+    """Kill a process of a user, where it is there and may be killed."""
+    pidfd = open_process(pid, user)
+    if pidfd is not None:
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        os.close(pidfd)
 
 
 def is_running(pidfd: int) -> bool:

@@ -32,8 +32,6 @@ from sandbox_server.worker import frames
 _log = logging.getLogger(__name__)
 
 _READY_TIMEOUT_S = 60.0
-# From asking for a process to its first word; many may be asked for ahead of it.
-_LOCKDOWN_TIMEOUT_S = 60.0
 
 
 class JailDeadError(Exception):
@@ -87,6 +85,7 @@ class Jail:
         self._memory_kills: host_process.MemoryKills | None = None
         self._closed = False
         self._ready: asyncio.Future[None] = loop.create_future()
+        self._heard_at = loop.time()
         self._process = backend.start(runtime, hash_seed)
         self._free_users = deque(self._process.users)
         self._maps_users = bool(self._process.users)
@@ -151,11 +150,15 @@ class Jail:
         channel.on_greeting = lambda: None if greeted.done() else greeted.set_result(None)
         self._queue.append((channel, theirs, limits))
         self._pump()
+        timeout_s = self._config.spawn_timeout_s
         try:
-            async with asyncio.timeout(_LOCKDOWN_TIMEOUT_S):
+            async with asyncio.timeout(timeout_s):
                 await greeted
         except TimeoutError:
             channel.close()
+            if self._loop.time() - self._heard_at >= timeout_s:
+                # Busy it would say something now and then: it is stuck.
+                self._die("its zygote does not answer")
             raise JailDeadError("the process was not locked down in time") from None
         except asyncio.CancelledError:
             channel.close()
@@ -392,6 +395,7 @@ class Jail:
             if not data:
                 self._die("its zygote ended")
                 return
+            self._heard_at = self._loop.time()
             self._take(json.loads(data), ancillary)
 
     def _take(self, message: dict[str, Any], ancillary: list[Any]) -> None:

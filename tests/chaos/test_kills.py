@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from sandbox_api.client import AsyncSandboxClient
 from sandbox_api.errors import EpisodeLostError
 from sandbox_api.types import Limits, Outcome, ResetItem, StepItem
 
+from sandbox_server import host_process
 from tests.chaos.conftest import StartServer
 from tests.chaos.playing import SEEDS, Transcript, none_live, play, walk
 from tests.chaos.server import ChaosServer, kill_all
@@ -128,6 +130,28 @@ async def test_a_killed_part_keeps_no_call_past_its_deadline(
         # Replayed, they hang again; nothing else may be said of them.
         assert [r.outcome for r in results] == [Outcome.TIME_LIMIT] * 4
         assert [r.reward for r in results] == [None] * 4
+
+
+async def test_a_zygote_that_is_stuck_keeps_no_call_past_its_deadline_and_is_replaced(
+    backend: str, start_server: StartServer, undisturbed: dict[int, Transcript]
+) -> None:
+    """It neither kills nor forks any more, and does not end either."""
+    server = start_server(backend, spawn_timeout_s=3.0, kill_timeout_s=1.0)
+    async with AsyncSandboxClient(server.address, max_retries=8) as client:
+        hang = await client.register_program(walk(3600.0), limits=Limits(step_timeout_s=2.0))
+        episodes = await client.reset([ResetItem(hang.program_id, seed=s) for s in SEEDS[:4]])
+        hanging = server.episodes()
+        for zygote in server.zygotes():
+            os.kill(zygote, signal.SIGSTOP)
+        async with asyncio.timeout(30):
+            results = await client.step([StepItem(e.episode_id, 0, "1") for e in episodes])
+        assert [r.outcome for r in results] == [Outcome.TIME_LIMIT] * 4
+        # Killed all the same: by the server itself.
+        for pid in hanging:
+            assert host_process.is_ending(pid, Path(f"/proc/{pid}").stat().st_uid)
+        assert await play(client) == undisturbed
+        await none_live(client)
+        assert "its zygote does not answer" in server.log_file.read_text()
 
 
 async def test_a_replay_that_breaks_off_is_done_again_and_orphans_no_episode(

@@ -7,10 +7,10 @@ jails from an edited policy, and zygotes from an edited copy of the worker, in t
 alone; it runs one harmless program, and never a stranger's.
 
 Measured at the engine, without gRPC, so that the part of the protections is not hidden behind
-what a call costs. What counts is CPU time, of the engine and of all processes below it: it is
-what a machine full of episodes runs out of, and other work on the machine changes it little.
-Variants take turns within each round, and a variant is compared with its own round's run with
-all protections; medians and quartiles of that are shown.
+what a call costs. A variant runs beside a server with all protections, in the same process, and
+the two take turns every few hundred steps: other work on the machine meets both alike. Shown
+is the median of the ratios of neighbouring turns, with its 95% interval (bootstrap); the first
+row compares a server with all protections to itself, and shows what is noise.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import asyncio
 import contextlib
 import json
 import os
+import random
 import shutil
-import socket
 import statistics
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from sandbox_api.v1 import sandbox_pb2 as pb
 
@@ -39,7 +39,6 @@ from sandbox_server.cache import worker_folder
 from sandbox_server.config import ServerConfig
 from sandbox_server.doctor.limits import raise_open_files
 from sandbox_server.engine import Engine
-from sandbox_server.runtime import Runtime
 
 _PROGRAM = """
 class TrivialEnv:
@@ -49,6 +48,9 @@ class TrivialEnv:
     def step(self, action):
         return "x" * 64, 0.0, False, False, {}
 """
+
+# Of all episodes; and of episodes beside them.
+_STEPS_A_TURN, _STARTS_A_TURN = 5, 8
 
 _ZYGOTE = """
 import os, sys
@@ -91,7 +93,7 @@ class Variant:
     extra: str = ""
 
 
-_ALL = Variant("nothing (all protections)")
+_ALL = Variant("nothing")
 _NONE = "all of them (backend process)"
 VARIANTS = (
     _ALL,
@@ -118,10 +120,8 @@ def _backend(variant: Variant, folder: Path) -> type[NsjailBackend]:
         # No probe: it would find what is missing, and refuse to start.
         isolates = False
 
-        def _config(
-            self, runtime: Runtime, hash_seed: int, control: socket.socket, group: str
-        ) -> str:
-            text = super()._config(runtime, hash_seed, control, group)
+        def _config(self, *arguments: Any) -> str:
+            text = super()._config(*arguments)
             text = text.replace(str(worker_folder()), str(folder))
             text = text.replace('arg: "worker.zygote"', 'arg: "without"')
             kept = [line for line in text.splitlines() if not line.startswith(variant.policy)]
@@ -158,95 +158,78 @@ def backends() -> Iterator[dict[str, str]]:
 
 
 @dataclass(frozen=True)
-class Figures:
-    """What one run of a variant took.
+class Comparison:
+    """Turns of a server with all protections, and of one that lacks something.
 
     Attributes:
-        step_cpu_us: CPU time of a step: the engine's, the zygote's and the episode's.
-        steps_per_s: By the clock; on a busy machine, little more than a hint.
-        start_cpu_ms: CPU time of an episode's start, first observation and end.
-        starts_per_s: By the clock.
+        steps: Steps a second of both, a pair a turn.
+        starts: Episodes started and ended a second, the same.
     """
 
-    step_cpu_us: float
-    steps_per_s: float
-    start_cpu_ms: float
-    starts_per_s: float
+    steps: list[tuple[float, float]]
+    starts: list[tuple[float, float]]
 
 
-async def _measure(backend: str, episodes: int, starts: int, rounds: int) -> Figures:
-    """Start and end batches of episodes, then step the last batch."""
-    config = ServerConfig(backend=backend, max_episodes=episodes + 16)
-    engine = Engine(config, {"stdlib": runtime.ensure("stdlib")})
-    await engine.start()
-    try:
+class _Subject:
+    """One server that is measured: an engine, and the episodes that it steps."""
+
+    def __init__(self, backend: str, episodes: int) -> None:
+        config = ServerConfig(backend=backend, max_episodes=2 * episodes + 16)
+        self.engine = Engine(config, {"stdlib": runtime.ensure("stdlib")})
+        self._episodes = episodes
+        self._steps_taken = 0
+
+    async def begin(self) -> None:
+        await self.engine.start()
         limits = pb.Limits(max_steps=100_000, cpu_time_s=3_600)
         request = pb.RegisterProgramRequest(source=_PROGRAM, limits=limits)
-        program = await engine.register(request)
+        program = await self.engine.register(request)
         assert program.outcome == pb.OUTCOME_COMPLETED, program
-        await _start(engine, program.program_id, episodes, ends=True)
-        with _Stopwatch() as starting:
-            for _ in range(starts):
-                await _start(engine, program.program_id, episodes, ends=True)
-        ids = await _start(engine, program.program_id, episodes, ends=False)
-        await _step(engine, ids, 0)
-        with _Stopwatch() as stepping:
-            for index in range(1, rounds + 1):
-                await _step(engine, ids, index)
-        return Figures(
-            1e6 * stepping.cpu_s / (rounds * episodes),
-            rounds * episodes / stepping.wall_s,
-            1e3 * starting.cpu_s / (starts * episodes),
-            starts * episodes / starting.wall_s,
-        )
+        self._program_id = program.program_id
+        self._ids = await _start(self.engine, self._program_id, self._episodes)
+        await self.steps_per_s(1)
+
+    async def steps_per_s(self, times: int) -> float:
+        """Step all episodes some times."""
+        begun = time.perf_counter()
+        for _ in range(times):
+            await _step(self.engine, self._ids, self._steps_taken)
+            self._steps_taken += 1
+        return times * self._episodes / (time.perf_counter() - begun)
+
+    async def starts_per_s(self, count: int) -> float:
+        """Start some episodes beside them, and end them."""
+        begun = time.perf_counter()
+        self.engine.close_episodes(await _start(self.engine, self._program_id, count))
+        while self.engine.jails.live > self._episodes:
+            await asyncio.sleep(0.0005)
+        return count / (time.perf_counter() - begun)
+
+
+async def _compare(backend: str, episodes: int, turns: int) -> Comparison:
+    whole, weakened = _Subject(_ALL.name, episodes), _Subject(backend, episodes)
+    try:
+        await whole.begin()
+        await weakened.begin()
+        found = Comparison([], [])
+        for turn in range(turns):
+            # Who goes first changes: a trend favours neither.
+            order = (whole, weakened) if turn % 2 else (weakened, whole)
+            steps = {subject: await subject.steps_per_s(_STEPS_A_TURN) for subject in order}
+            starts = {subject: await subject.starts_per_s(_STARTS_A_TURN) for subject in order}
+            found.steps.append((steps[whole], steps[weakened]))
+            found.starts.append((starts[whole], starts[weakened]))
+        return found
     finally:
-        await engine.close()
+        await whole.engine.close()
+        await weakened.engine.close()
 
 
-class _Stopwatch:
-    """Wall and CPU time of a block, the CPU time of all processes below this one included."""
-
-    def __enter__(self) -> _Stopwatch:
-        self.cpu_s = -_descendants_cpu_s() - time.process_time()
-        self.wall_s = -time.perf_counter()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.wall_s += time.perf_counter()
-        self.cpu_s += time.process_time() + _descendants_cpu_s()
-
-
-def _descendants_cpu_s() -> float:
-    """CPU seconds of the processes below this one, those that ended and were waited for too."""
-    parents, waited_for = {}, {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = path.read_text().rpartition(")")[2].split()
-            pid = int(path.parent.name)
-            parents[pid] = int(fields[1])
-            waited_for[pid] = (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
-    total = 0.0
-    for pid in parents:
-        above = parents[pid]
-        while above in parents and above != os.getpid():
-            above = parents[above]
-        if above == os.getpid():
-            with contextlib.suppress(OSError):
-                # Nanoseconds; those of `stat` are of the clock's ticks, too long for a step.
-                running = Path(f"/proc/{pid}/schedstat").read_text().split()[0]
-                total += int(running) / 1e9 + waited_for[pid]
-    return total
-
-
-async def _start(engine: Engine, program_id: str, episodes: int, *, ends: bool) -> list[str]:
+async def _start(engine: Engine, program_id: str, count: int) -> list[str]:
     item = pb.ResetItem(program_id=program_id)
-    results = await asyncio.gather(*(engine.reset(i, item) for i in range(episodes)))
+    results = await asyncio.gather(*(engine.reset(i, item) for i in range(count)))
     ids = [result.episode_id for result in results]
     assert all(ids), next(r.error for r in results if not r.episode_id)
-    if ends:
-        engine.close_episodes(ids)
-        while engine.jails.live:
-            await asyncio.sleep(0.002)
     return ids
 
 
@@ -266,63 +249,60 @@ async def _step(engine: Engine, ids: list[str], index: int) -> None:
     await done
 
 
-def measure(episodes: int, starts: int, steps: int, rounds: int) -> dict[str, list[Figures]]:
-    """Figures of each variant, in turn in every round."""
-    raise_open_files(episodes)
-    figures = defaultdict(list)
+def measure(episodes: int, turns: int) -> dict[str, Comparison]:
+    """Compare each variant with the whole."""
+    raise_open_files(4 * episodes)
     with backends() as names:
-        for _ in range(rounds):
-            for name, backend in names.items():
-                figures[name].append(asyncio.run(_measure(backend, episodes, starts, steps)))
-    return dict(figures)
+        return {
+            name: asyncio.run(_compare(backend, episodes, turns))
+            for name, backend in names.items()
+        }
 
 
-def table(figures: dict[str, list[Figures]]) -> str:
-    """A row a variant: medians, and the quartiles of what CPU time it spares in each round."""
+def table(found: dict[str, Comparison]) -> str:
+    """A row a variant."""
     lines = [
-        "| taken away | CPU us/step | spares | CPU ms/start | spares | steps/s | starts/s |",
+        "| taken away | steps/s, whole | without | times (95%) | starts/s, whole | without "
+        "| times (95%) |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
-    for name, runs in figures.items():
+    for name, comparison in found.items():
         cells = []
-        for what in ("step_cpu_us", "start_cpu_ms"):
-            taken = [getattr(run, what) for run in runs]
-            whole = [getattr(run, what) for run in figures[_ALL.name]]
-            spared = [100 - 100 * some / all_ for some, all_ in zip(taken, whole, strict=True)]
-            low, middle, high = _quartiles(spared)
-            cells.append(f"{statistics.median(taken):.1f}")
-            cells.append("" if name == _ALL.name else f"{middle:.0f}% ({low:.0f} to {high:.0f})")
-        cells.append(f"{statistics.median(run.steps_per_s for run in runs):,.0f}")
-        cells.append(f"{statistics.median(run.starts_per_s for run in runs):,.0f}")
+        for pairs in (comparison.steps, comparison.starts):
+            ratios = [weakened / whole for whole, weakened in pairs]
+            low, high = _interval(ratios)
+            cells.append(f"{statistics.median(whole for whole, _ in pairs):,.0f}")
+            cells.append(f"{statistics.median(weakened for _, weakened in pairs):,.0f}")
+            cells.append(f"{statistics.median(ratios):.2f} ({low:.2f} to {high:.2f})")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _quartiles(values: list[float]) -> tuple[float, float, float]:
-    if len(values) < 2:
-        return values[0], values[0], values[0]
-    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
-    return low, middle, high
+def _interval(values: list[float], draws: int = 2_000) -> tuple[float, float]:
+    """95% interval of the median."""
+    chance = random.Random(0)
+    medians = sorted(
+        statistics.median(chance.choices(values, k=len(values))) for _ in range(draws)
+    )
+    return medians[int(0.025 * draws)], medians[int(0.975 * draws)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--episodes", type=int, default=64, help="at once; default %(default)s")
-    parser.add_argument("--starts", type=int, default=2, help="times all; default %(default)s")
-    parser.add_argument("--steps", type=int, default=60, help="of each; default %(default)s")
-    parser.add_argument("--rounds", type=int, default=15, help="default %(default)s")
+    parser.add_argument("--episodes", type=int, default=64, help="of each; default %(default)s")
+    parser.add_argument("--turns", type=int, default=60, help="default %(default)s")
     parser.add_argument("--json", action="store_true", help="print every figure")
     arguments = parser.parse_args()
     before = os.getloadavg()[0]
-    figures = measure(arguments.episodes, arguments.starts, arguments.steps, arguments.rounds)
+    found = measure(arguments.episodes, arguments.turns)
     if arguments.json:
-        found = {name: [asdict(run) for run in runs] for name, runs in figures.items()}
-        print(json.dumps(found))
+        print(json.dumps({name: asdict(comparison) for name, comparison in found.items()}))
         return
-    print(table(figures))
+    print(table(found))
     print(
-        f"\n{arguments.episodes} episodes, {arguments.rounds} rounds in turn; load average "
-        f"{before:.2f} before, {os.getloadavg()[0]:.2f} after."
+        f"\n{arguments.episodes} episodes of each, {arguments.turns} turns of {_STEPS_A_TURN} "
+        f"steps of all and {_STARTS_A_TURN} starts; load average {before:.2f} before, "
+        f"{os.getloadavg()[0]:.2f} after."
     )
 
 

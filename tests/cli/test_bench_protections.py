@@ -40,7 +40,7 @@ class TellingEnv:
 """
 
 _TOLD = {
-    "nothing (all protections)": "",
+    "nothing": "",
     "the episode's system call filter": "no filter",
     "an id of each episode's own": "the zygote's id",
     "the private /tmp and mount namespace": "a shared /tmp",
@@ -60,29 +60,20 @@ def script() -> ModuleType:
     return module
 
 
-def test_every_variant_is_measured_in_every_round(
+def test_every_variant_takes_turns_with_the_whole(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [
-        "protections.py",
-        "--rounds",
-        "2",
-        "--starts",
-        "1",
-        "--steps",
-        "20",
-        "--episodes",
-        "4",
-    ]
-    monkeypatch.setattr(sys, "argv", [*arguments, "--json"])
+    quick = ["--turns", "2", "--episodes", "4"]
+    monkeypatch.setattr(sys, "argv", ["protections.py", *quick, "--json"])
     script.main()
-    figures = json.loads(capsys.readouterr().out)
-    assert len(figures) == len(script.VARIANTS) + 1
-    for runs in figures.values():
-        assert len(runs) == 2
-        assert all(value > 0 for run in runs for value in run.values())
-    shown = script.table({n: [script.Figures(**run) for run in r] for n, r in figures.items()})
-    assert shown.count("\n") == len(figures) + 1
+    found = json.loads(capsys.readouterr().out)
+    assert len(found) == len(script.VARIANTS) + 1
+    for comparison in found.values():
+        for pairs in comparison.values():
+            assert len(pairs) == 2
+            assert all(rate > 0 for pair in pairs for rate in pair)
+    shown = script.table({name: script.Comparison(**c) for name, c in found.items()})
+    assert shown.count("\n") == len(found) + 1
 
 
 def test_each_variant_lacks_what_it_says_and_nothing_else(script: ModuleType) -> None:

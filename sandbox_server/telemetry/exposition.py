@@ -126,6 +126,14 @@ class ServerCollector(Collector):
             "pending_items_limit", "The bound on them.", lambda e: e.config.max_pending_items
         )
         yield self._each(
+            "unread_bytes",
+            "Results that are ready and that clients have not read, bytes.",
+            lambda e: e.unread.total_bytes,
+        )
+        yield self._each(
+            "unread_bytes_limit", "The bound on them, bytes.", lambda e: e.config.max_unread_bytes
+        )
+        yield self._each(
             "steps_waiting",
             "Steps that wait for others of the same tenant.",
             lambda e: e.waiting_steps,

@@ -85,8 +85,6 @@ class Attack:
         limit: The limit that the diagnostic must name.
         exception: The exception that the diagnostic must name.
         signal: The signal that the process must have died of.
-        own_ids: It is about the user and group of an episode: SECURITY.md says what is lost
-            where a server cannot give each its own.
         within_s: Wall seconds that the judged step may take.
     """
 
@@ -101,7 +99,6 @@ class Attack:
     limit: str = ""
     exception: str = ""
     signal: int = 0
-    own_ids: bool = False
     within_s: float = 30.0
 
     @property

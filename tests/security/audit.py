@@ -20,6 +20,7 @@ from tests.wire import Wire
 
 # How long what was ended may take to be gone, and processors to fall idle.
 _GONE_WITHIN_S = 10.0
+_SETTLES_IN_S = 1.0
 # An idle server wakes up for its sweeps; this share of one processor is more than that.
 _IDLE_SHARE, _IDLE_WINDOW_S = 0.5, 0.08
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -114,6 +115,16 @@ class Host:
             episodes=episodes,
             items=items,
         )
+
+    async def settled(self, wire: Wire) -> HostState:
+        """The state once it stays as it is for a moment: what was ended takes time to go."""
+        before = await self.state(wire)
+        while True:
+            await asyncio.sleep(_SETTLES_IN_S)
+            now = await self.state(wire)
+            if not now.differences(before):
+                return now
+            before = now
 
     async def nothing_left(self, wire: Wire, before: HostState) -> None:
         """Wait until the host is as it was, and its processors are idle.

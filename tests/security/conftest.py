@@ -6,6 +6,7 @@ attacked, from outside: of its host only its own counts can be looked at.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import tempfile
@@ -13,9 +14,8 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc
 import pytest
-import sandbox_api
+from sandbox_api import Access
 from sandbox_api.client import CHANNEL_OPTIONS
 from sandbox_api.v1 import sandbox_pb2 as pb
 
@@ -34,7 +34,7 @@ class Target:
     """A server under attack.
 
     Attributes:
-        backend: Whose row of SECURITY.md holds; of a server outside, the one it names.
+        backend: Its name.
         address: What clients connect to.
         host: What can be seen of its host.
         facts: What an attacker may know of the host: paths that exist on it.
@@ -50,6 +50,11 @@ class Target:
     log: Path | None
     forks: bool = True
     quiet: HostState | None = None
+
+    @property
+    def column(self) -> str:
+        """The column of SECURITY.md's table that holds for it."""
+        return self.backend if self.forks else "without root"
 
 
 @pytest.fixture(scope="session", params=["outside"] if OUTSIDE else JAILS)
@@ -86,9 +91,14 @@ def target(
 
 
 def _info_of(address: str) -> pb.GetServerInfoResponse:
-    with grpc.insecure_channel(address) as channel:
-        stub = sandbox_api.v1.sandbox_pb2_grpc.SandboxServiceStub(channel)
-        return stub.GetServerInfo(pb.GetServerInfoRequest(), timeout=10)
+    async def ask() -> pb.GetServerInfoResponse:
+        access = Access.from_environment()
+        async with access.channel(address, CHANNEL_OPTIONS) as channel:
+            wire = Wire(channel)
+            wire.stub = access.authorized(wire.stub)
+            return await wire.info()
+
+    return asyncio.run(ask())
 
 
 @contextlib.contextmanager
@@ -118,13 +128,18 @@ async def wire(target: Target) -> AsyncIterator[Wire]:
     After each attack: a neighbour that was there before it plays on, the next episode works,
     nothing is left on the host, and the server met no fault of its own.
     """
-    async with grpc.aio.insecure_channel(target.address, options=CHANNEL_OPTIONS) as channel:
+    # A server that runs already may ask who calls, as any client is told by the environment.
+    access = Access.from_environment() if OUTSIDE else Access()
+    async with access.channel(target.address, CHANNEL_OPTIONS) as channel:
         wire = Wire(channel)
+        wire.stub = access.authorized(wire.stub)
         if target.quiet is None:
-            # What a first episode makes may stay; each test has one connection.
+            # What first episodes make may stay; each test has one connection.
             await next_episode_works(wire)
+            if target.forks:
+                await wire.close(*await wire.start(COUNTER, max_processes=2))
             assert await wire.live_episodes(0) == 0
-            target.quiet = await target.host.state(wire)
+            target.quiet = await target.host.settled(wire)
         (neighbour,) = await wire.start(COUNTER)
         logged = target.log.stat().st_size if target.log else 0
         yield wire

@@ -2,6 +2,7 @@
 
 from tests.security.attack import Attack
 from tests.security.attacks import (
+    beyond,
     files,
     interpreter,
     kernel,
@@ -19,4 +20,5 @@ BY_THEME: dict[str, tuple[Attack, ...]] = {
     "resources": resources.ATTACKS,
     "protocol": protocol.ATTACKS,
     "interpreter": interpreter.ATTACKS,
+    "what no backend keeps": beyond.ATTACKS,
 }

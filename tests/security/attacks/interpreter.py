@@ -15,13 +15,6 @@ ALIVE = "an interpreter that crashes is an outcome"
 ATTACKS = (
     # -- the worker, rewritten
     Attack(
-        "finds the worker by walking frames, and raises its own reward", OWN_EPISODE,
-        "server = find_worker()\n"
-        "server._environment.step = lambda action: ('forged', 1e6, 0, {})\n"
-        "return said('changed')",
-        steps=2, says=r"forged",
-    ),
-    Attack(
         "finds the worker among all objects, and takes its socket away", OWN_EPISODE,
         "import gc, types\n"
         "for o in gc.get_objects():\n"

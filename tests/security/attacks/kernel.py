@@ -245,11 +245,6 @@ ATTACKS = (
         "            f' {list(data)}')",
         says=r"refused: EPERM \[0, 0, 0, 0, 0, 0\]",
     ),
-    Attack(
-        "is in a group", PRIVILEGES,
-        "return said(f'{os.getgroups()} {os.getuid() > 0} {os.getgid() > 0}')",
-        says=r"\[\] True True", own_ids=True,
-    ),
     *(
         Attack(
             f"reads {path}", PROC,

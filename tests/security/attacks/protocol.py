@@ -178,10 +178,6 @@ ATTACKS = (
         "an object that says it is a float", "F()",
         before="class F:\n    __class__ = float",
     ),
-    Attack(
-        "a reward of 1e308 is finite, and by design the program's to say", FINITE,
-        "return 'rich', 1e308, False, False, {}", says=r"rich",
-    ),
     # -- what programs return
     _returns("lone surrogates", "return said('a\\ud800b')", r"a\?b"),
     _returns("zero bytes and controls", "return said('a\\x00\\x1b[2J')", "a\x00\x1b\\[2J"),

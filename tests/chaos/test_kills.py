@@ -20,7 +20,7 @@ from tests.server.conftest import descendants
 from tests.server.test_limits import stepping
 
 # While a step takes that long, a kill in the middle of it hits it.
-_STEP_S = 0.4
+_STEP_S = 0.3
 
 
 def _kill(victim: str, server: ChaosServer) -> None:

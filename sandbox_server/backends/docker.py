@@ -174,15 +174,13 @@ class DockerBackend(Backend):
 
         variables = environment(runtime, hash_seed)
         variables |= {"PYTHONPATH": WORKER, "LD_LIBRARY_PATH": LIBRARY_PATH}
-        memory_bytes = self.config.jail_memory_bytes or most_of_the_memory()
-        # Of a tenant each container may have all of it: there is no group of theirs together.
-        memory_bytes = min(memory_bytes, self.config.tenant_memory_bytes or memory_bytes)
+        memory_bytes = self._memory_bytes()
         limits: dict[str, Any] = {}
         if self._engine.get("CpuCfsQuota"):
             cpus = self.config.jail_cpus or os.cpu_count() or 1
             limits["nano_cpus"] = round(cpus * _NANO_CPUS)
         if self.config.tenant:
-            limits["cpu_shares"] = max(2, self.config.cpu_weight * _CPU_SHARES // 100)
+            limits["cpu_shares"] = max(2, self.config.cpu_weight * _CPU_SHARES // _CPU_WEIGHT)
         return client.containers.create(
             docker_image.ensure(client),
             [

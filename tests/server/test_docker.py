@@ -251,12 +251,15 @@ def test_images_of_other_versions_are_removed(client: Any) -> None:
 
 
 @pytest.mark.docker
-async def test_a_runtime_of_the_engine_and_shares_of_the_cpu_can_be_picked(client: Any) -> None:
+async def test_a_runtime_of_the_engine_and_parts_of_the_machine_can_be_picked(
+    client: Any,
+) -> None:
     config = ServerConfig(
         backend="docker",
         docker_runtime="io.containerd.runc.v2",
         jail_cpus=0.5,
         tenant="alice",
+        tenant_memory_bytes=1 << 30,
         cpu_weight=300,
     )
     engine = Engine(config, {"stdlib": runtime.ensure("stdlib")})
@@ -266,6 +269,7 @@ async def test_a_runtime_of_the_engine_and_shares_of_the_cpu_can_be_picked(clien
         assert settings["HostConfig"]["Runtime"] == "io.containerd.runc.v2"
         assert settings["HostConfig"]["NanoCpus"] == 500_000_000
         assert settings["HostConfig"]["CpuShares"] == 3 * 1_024
+        assert settings["HostConfig"]["Memory"] == 1 << 29
         assert engine.info().isolation["container"] == "io.containerd.runc.v2"
     finally:
         await engine.close()

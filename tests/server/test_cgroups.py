@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import subprocess
 import sys
@@ -110,16 +111,18 @@ def test_without_controllers_nothing_is_made(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_an_owner_is_dead_only_when_it_is_surely_gone() -> None:
     mine = owner.name()
-    pid, start, namespace = mine.split("-")
+    pid, start, namespace, boot = mine.split("-")
     assert not owner.is_dead(mine)
     # The pid is there again, as another process.
-    assert owner.is_dead(f"{pid}-{int(start) + 1}-{namespace}")
-    assert not owner.is_dead(f"{pid}-{int(start) + 1}-{int(namespace) + 1}")
+    assert owner.is_dead(f"{pid}-{int(start) + 1}-{namespace}-{boot}")
+    assert not owner.is_dead(f"{pid}-{int(start) + 1}-{int(namespace) + 1}-{boot}")
+    # Of another machine, which has its first namespace by the same number.
+    assert not owner.is_dead(f"{pid}-{int(start) + 1}-{namespace}-{boot[::-1]}")
     assert not owner.is_dead("NSJAIL.4711")
     with subprocess.Popen(["sleep", "60"]) as child:
         stat = Path(f"/proc/{child.pid}/stat")
         started = stat.read_text().rpartition(")")[2].split()[19]
-        name = f"{child.pid}-{started}-{namespace}"
+        name = f"{child.pid}-{started}-{namespace}-{boot}"
         assert not owner.is_dead(name)
         child.kill()
         while stat.read_text().rpartition(")")[2].split()[0] != "Z":
@@ -127,3 +130,15 @@ def test_an_owner_is_dead_only_when_it_is_surely_gone() -> None:
         # A zombie does nothing more, whether or not somebody waits for it.
         assert owner.is_dead(name)
     assert owner.is_dead(name)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOENT])
+def test_what_cannot_be_seen_is_not_dead(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No descriptor left to look with, or a /proc that hides the processes of others."""
+    name = owner.name()
+
+    def refuse(path: Path) -> str:
+        raise OSError(number, "refused", str(path))
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert not owner.is_dead(name)

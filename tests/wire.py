@@ -11,9 +11,14 @@ from sandbox_api.v1 import sandbox_pb2_grpc
 
 
 class Wire:
-    """A bare stub, with the few verbs that tests need."""
+    """A bare stub, with the few verbs that tests need.
+
+    Attributes:
+        started: Ids of all episodes that came of `reset` and `fork`.
+    """
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.started: list[str] = []
         self.channel = channel
         self.stub: Any = sandbox_pb2_grpc.SandboxServiceStub(channel)
 
@@ -31,6 +36,7 @@ class Wire:
     async def reset(self, *items: pb.ResetItem) -> list[pb.ResetResult]:
         call = self.stub.Reset(pb.ResetRequest(items=items), timeout=60)
         found = [result async for response in call for result in response.results]
+        self.started += [result.episode_id for result in found if result.episode_id]
         return sorted(found, key=lambda result: result.index)
 
     async def start(self, source: str, count: int = 1, **limits: float) -> list[str]:
@@ -61,11 +67,13 @@ class Wire:
         """The copies; none where the episode was closed, stepped or ended meanwhile."""
         request = pb.ForkRequest(episode_id=episode_id, copies=copies)
         try:
-            return list((await self.stub.Fork(request, timeout=60)).episode_ids)
+            copies = list((await self.stub.Fork(request, timeout=60)).episode_ids)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.INTERNAL:
                 raise
             return []
+        self.started += copies
+        return copies
 
     async def close(self, *episode_ids: str) -> None:
         await self.stub.Close(pb.CloseRequest(episode_ids=episode_ids), timeout=10)

@@ -79,6 +79,7 @@ class Attack:
         source: The whole program, in the place of `step`.
         limits: Limits other than the defaults.
         steps: How many steps are taken; the last one is judged.
+        pause_s: Seconds between them, in which the program goes on.
         says: The observation of a step that must be COMPLETED, as a regular expression for
             all of it. Empty where it must not be.
         outcomes: Names of outcomes, of which one must come where `says` is empty.
@@ -94,6 +95,7 @@ class Attack:
     source: str = ""
     limits: Mapping[str, float] = field(default_factory=dict)
     steps: int = 1
+    pause_s: float = 0.0
     says: str = ""
     outcomes: tuple[str, ...] = ()
     limit: str = ""

@@ -142,11 +142,14 @@ async def wire(target: Target) -> AsyncIterator[Wire]:
             target.quiet = await target.host.settled(wire)
         (neighbour,) = await wire.start(COUNTER)
         logged = target.log.stat().st_size if target.log else 0
-        yield wire
-        (result,) = await wire.act((neighbour, 0, "+"))
-        assert result.observation == "at 1", "a neighbour of the attack was harmed"
-        await next_episode_works(wire)
-        await wire.close(neighbour)
+        try:
+            yield wire
+            (result,) = await wire.act((neighbour, 0, "+"))
+            assert result.observation == "at 1", "a neighbour of the attack was harmed"
+            await next_episode_works(wire)
+        finally:
+            # Also what a test that failed has not closed: it must not fail the next one.
+            await wire.close(*wire.started)
         await target.host.nothing_left(wire, target.quiet)
         if target.log:
             said = target.log.read_bytes()[logged:].decode("utf-8", "replace")

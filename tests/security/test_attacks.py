@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 
@@ -58,6 +59,7 @@ async def _faults(wire: Wire, target: Target, attack: Attack) -> str:
         took_s = time.monotonic() - started
         if result.outcome != pb.OUTCOME_COMPLETED:
             break
+        await asyncio.sleep(attack.pause_s)
     await wire.close(episode.episode_id)
     if result.HasField("error"):
         return f"the service failed: {result.error}"

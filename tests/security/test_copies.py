@@ -16,7 +16,6 @@ from tests.wire import Wire
 
 
 async def test_closing_or_cancelling_while_copies_are_made_leaves_nothing(wire: Wire) -> None:
-    before = (await wire.load()).live_episodes
     for delay_s in (0.0, 0.002, 0.005, 0.01):
         for cancel in (False, True):
             (episode,) = await wire.start(COUNTER, max_processes=100)
@@ -27,7 +26,8 @@ async def test_closing_or_cancelling_while_copies_are_made_leaves_nothing(wire: 
             await wire.close(episode)
             copies = await asyncio.gather(forking, return_exceptions=True)
             await wire.close(*[c for made in copies if isinstance(made, list) for c in made])
-    assert await wire.live_episodes(before) == before
+    # The neighbour.
+    assert await wire.live_episodes(1) == 1
 
 
 async def test_a_step_beside_a_copy_is_in_both_records_or_in_one_alone(wire: Wire) -> None:

@@ -23,7 +23,7 @@ def _forges(name: str, step: str, **limits: float) -> Attack:
 def _afterwards(name: str, step: str) -> Attack:
     """Says what was not asked for, after a first answer that may stand."""
     return Attack(
-        name, ONE_ANSWER, step + _WAIT, limits={"step_timeout_s": 15}, steps=2,
+        name, ONE_ANSWER, step + _WAIT, limits={"step_timeout_s": 15}, steps=2, pause_s=0.5,
         outcomes=_VIOLATES, within_s=8,
     )  # fmt: skip
 

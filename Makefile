@@ -82,8 +82,10 @@ proto: setup
 soak: setup
 	$(BIN)/python -m tests.chaos.soak
 
+# Everything in turn, for about an hour: BENCH="--rounds 1" for less, "--quick" to see that it runs.
+BENCH ?=
 bench: setup
-	$(BIN)/spadework bench
+	$(BIN)/spadework bench --out bench/results $(BENCH)
 
 report: setup
 	$(BIN)/spadework report $(RUN_DIR)

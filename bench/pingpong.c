@@ -5,8 +5,9 @@
  * without the program, the protocol, the jail and gRPC. What is left is the kernel: two
  * messages and two context switches a step.
  *
- * Usage: pingpong EPISODES SECONDS FRAME_BYTES
- * Prints one line: steps done, seconds taken.
+ * Usage: pingpong EPISODES FRAME_BYTES
+ * Reads numbers of rounds, and prints a line for each: steps done, seconds taken, and median and
+ * 99th percentile of the seconds from a round's start to an item's answer. Ends with its input.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -21,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_FRAME = 65536 };
+enum { MAX_FRAME = 65536, MAX_SAMPLES = 100000 };
 
 static double now_s(void)
 {
@@ -47,17 +48,24 @@ static void serve(int fd)
     _exit(0);
 }
 
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
 int main(int argc, char **argv)
 {
-    if (argc != 4) {
-        fprintf(stderr, "usage: pingpong EPISODES SECONDS FRAME_BYTES\n");
+    if (argc != 3) {
+        fprintf(stderr, "usage: pingpong EPISODES FRAME_BYTES\n");
         return 2;
     }
     int episodes = atoi(argv[1]);
-    double seconds = atof(argv[2]);
-    int bytes = atoi(argv[3]);
+    int bytes = atoi(argv[2]);
     static char frame[MAX_FRAME];
-    if (episodes < 1 || seconds <= 0 || bytes < 1 || bytes > MAX_FRAME) {
+    static double sample[MAX_SAMPLES];
+    if (episodes < 1 || bytes < 1 || bytes > MAX_FRAME) {
         fprintf(stderr, "pingpong: a number is out of range\n");
         return 2;
     }
@@ -86,23 +94,28 @@ int main(int argc, char **argv)
         fds[i] = pair[0];
     }
     memset(frame, 'x', sizeof frame);
-    long steps = 0;
-    double start = 0, end = 0;
-    /* The first round warms the children up and is not counted. */
-    for (int round = 0; round == 0 || end - start < seconds; round++) {
-        for (int i = 0; i < episodes; i++)
-            if (send(fds[i], frame, bytes, MSG_NOSIGNAL) != bytes)
-                die("send");
-        for (int i = 0; i < episodes; i++)
-            if (recv(fds[i], frame, sizeof frame, 0) != bytes)
-                die("recv");
-        end = now_s();
-        if (round == 0)
-            start = end;
-        else
-            steps += episodes;
+    long rounds;
+    while (scanf("%ld", &rounds) == 1) {
+        long samples = 0;
+        double start = now_s();
+        for (long round = 0; round < rounds; round++) {
+            double sent = now_s();
+            for (int i = 0; i < episodes; i++)
+                if (send(fds[i], frame, bytes, MSG_NOSIGNAL) != bytes)
+                    die("send");
+            for (int i = 0; i < episodes; i++) {
+                if (recv(fds[i], frame, sizeof frame, 0) != bytes)
+                    die("recv");
+                if (samples < MAX_SAMPLES)
+                    sample[samples++] = now_s() - sent;
+            }
+        }
+        double took = now_s() - start;
+        qsort(sample, samples, sizeof *sample, by_value);
+        printf("%ld %.6f %.9f %.9f\n", rounds * episodes, took, sample[samples / 2],
+               sample[samples * 99 / 100]);
+        fflush(stdout);
     }
-    printf("%ld %.6f\n", steps, end - start);
     for (int i = 0; i < episodes; i++)
         close(fds[i]);
     while (wait(NULL) > 0)

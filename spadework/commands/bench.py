@@ -1,56 +1,136 @@
-"""Measure steps a second: a C ping-pong (the floor), plain in-process exec, and ours.
+"""Measure ours beside what else steps many environments: one run, everybody in turn.
 
-Ours is end to end: client, gRPC, server, one locked-down process an episode. The three take
-turns for some rounds, so that they share what else the machine does; medians are shown.
-Needs a C compiler and a source checkout for the floor.
+A C ping-pong (what the kernel takes), `exec` in process, Gymnasium's vector environments,
+OpenEnv's server and client, a fresh nsjail and Python a step, and ours end to end: client, gRPC,
+server, one locked-down process an episode. Needs a C compiler and a source checkout; the
+competitors are installed into an environment of their own on first use (250 MB).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import shlex
+from pathlib import Path
 
-from spadework.sandbox import add_server_arguments
+from sandbox_server.options import BACKENDS
 
-SUMMARY = "measure steps a second beside two references"
+SUMMARY = "measure steps a second, costs and starts beside others"
+
+_SECONDS, _ROUNDS = 2.0, 5
+_QUICK_SECONDS, _QUICK_ROUNDS = 0.1, 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
+        "--out", metavar="FOLDER", type=Path, help="write bench.json, table.md and plot.svg there"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="a little of everything, to see that it runs"
+    )
+    parser.add_argument(
+        "--subjects", nargs="+", default=[], metavar="NAME", help="only these (default: all)"
+    )
+    parser.add_argument(
+        "--programs", nargs="+", default=[], metavar="NAME", help="only these (default: all)"
+    )
+    parser.add_argument(
         "--episodes",
         type=int,
         nargs="+",
-        default=[64, 1000],
+        default=[],
         metavar="N",
-        help="episodes at once (default: 64 1000)",
+        help="episodes at once, for all subjects (default: each subject's own, 1 to 5,000)",
     )
     parser.add_argument(
-        "--seconds", type=float, default=2.0, help="seconds of one measurement (default: 2)"
+        "--seconds",
+        type=float,
+        help=f"seconds of one measurement (default: {_SECONDS:g}; quick: {_QUICK_SECONDS:g})",
     )
-    parser.add_argument("--rounds", type=int, default=5, help="rounds to take (default: 5)")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        help=f"rounds to take (default: {_ROUNDS}; quick: {_QUICK_ROUNDS})",
+    )
+    parser.add_argument(
+        "--backend",
+        choices=BACKENDS,
+        default="nsjail",
+        help="of our server; `process` isolates nothing (default: nsjail)",
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    add_server_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    from spadework import benchmark, console
-    from spadework.sandbox import server_address
+    from spadework import console
+    from spadework.benchmark import plan, plot, rounds, subjects
+    from spadework.benchmark.case import Case
+    from spadework.benchmark.programs import PROGRAMS
 
-    if min(args.episodes) < 1 or args.rounds < 1 or args.seconds <= 0:
+    seconds = (
+        (_QUICK_SECONDS if args.quick else _SECONDS) if args.seconds is None else args.seconds
+    )
+    count = (_QUICK_ROUNDS if args.quick else _ROUNDS) if args.rounds is None else args.rounds
+    if min([*args.episodes, 1]) < 1 or count < 1 or seconds <= 0:
         raise console.UsageError("--episodes, --rounds and --seconds must be positive")
-    measurements = len(args.episodes) * args.rounds * len(benchmark.SUBJECTS)
-    with (
-        server_address(args) as address,
-        console.progress("measuring", measurements) as bar,
+    for option, asked, known in (
+        ("--subjects", args.subjects, subjects.SUBJECTS),
+        ("--programs", args.programs, PROGRAMS),
     ):
-        report = benchmark.measure(
-            address,
-            episodes=args.episodes,
-            seconds=args.seconds,
-            rounds=args.rounds,
-            on_measurement=bar.advance,
-        )
+        for name in asked:
+            if name not in known:
+                raise console.UsageError(f"{option}: no {name!r}; there are {', '.join(known)}")
+    wanted = plan.Selection(args.subjects, args.programs, args.episodes, args.quick)
+    with rounds.floor_binary() as binary:
+        settings = {"binary": str(binary), "backend": args.backend}
+        cases = plan.cases(wanted, seconds, settings)
+        if not cases:
+            raise console.UsageError("none of these subjects runs any of these programs")
+        with console.progress("getting ready", len(cases) * count) as bar:
+
+            def show(case: Case) -> None:
+                bar.describe(f"{case.subject}, {case.program.name}, {case.episodes:,}")
+
+            report = rounds.run(
+                cases, count, command=_command(args), on_trial=show, on_done=bar.advance
+            )
+    table = report.to_markdown()
+    if args.out:
+        _write(args.out, json.dumps(report.to_json(), indent=1), table, plot.draw(report))
     if args.json:
         console.print_json(report.to_json())
     else:
-        print(report.to_markdown())
+        print(table)
     return console.OK
+
+
+def _command(args: argparse.Namespace) -> str:
+    """What to type for the same again."""
+    words = ["spadework bench"]
+    if args.quick:
+        words.append("--quick")
+    words += [
+        f"--{name} {shlex.join(map(str, values))}"
+        for name in ("subjects", "programs", "episodes")
+        if (values := getattr(args, name))
+    ]
+    words += [
+        f"--{name} {value:g}"
+        for name in ("seconds", "rounds")
+        if (value := getattr(args, name)) is not None
+    ]
+    if args.backend != "nsjail":
+        words.append(f"--backend {args.backend}")
+    return " ".join(words)
+
+
+def _write(folder: Path, figures: str, table: str, picture: str) -> None:
+    from spadework.console import CommandError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "bench.json").write_text(figures + "\n")
+        (folder / "table.md").write_text(table + "\n")
+        (folder / "plot.svg").write_text(picture)
+    except OSError as error:
+        raise CommandError(f"cannot write to {folder}: {error.strerror}") from error

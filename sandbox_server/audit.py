@@ -6,12 +6,14 @@ observation, and of an episode's id, which is what lets one step it, only the fi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import logging.handlers
+import os
 import time
 from collections import Counter
-from pathlib import Path
+from io import TextIOWrapper
 from typing import Any
 
 from sandbox_server.telemetry import calls
@@ -27,7 +29,7 @@ class AuditLog:
     """Appends events to a file; one that is moved away is made anew, as logrotate expects.
 
     Args:
-        path: The file, readable by its owner only; empty writes nothing.
+        path: The file, made readable by its owner only; empty writes nothing.
 
     Attributes:
         events_total: Events given to the file, by name and tenant.
@@ -43,7 +45,6 @@ class AuditLog:
         self._handler: _File | None = None
         if path:
             try:
-                Path(path).touch(mode=0o600)
                 self._handler = _File(path, self)
             except OSError as error:
                 raise AuditError(f"cannot write the audit log {path}: {error.strerror}") from None
@@ -69,7 +70,9 @@ class AuditLog:
 
     def close(self) -> None:
         if self._handler is not None:
-            self._handler.close()
+            # What is still in it was counted as lost.
+            with contextlib.suppress(OSError):
+                self._handler.close()
 
 
 class _File(logging.handlers.WatchedFileHandler):
@@ -77,8 +80,22 @@ class _File(logging.handlers.WatchedFileHandler):
         super().__init__(path)
         self._owner = owner
 
+    def _open(self) -> TextIOWrapper:
+        return open(self.baseFilename, "a", encoding="ascii", opener=_private)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            super().emit(record)
+        except Exception:
+            # The library handles what fails while it writes, not while it opens the file anew.
+            self.handleError(record)
+
     def handleError(self, record: logging.LogRecord) -> None:
         """A full disk must not end what is audited, nor pass unseen."""
         self._owner.lost_total += 1
         if self._owner.lost_total == 1:
             _log.exception("the audit log cannot be written; events are lost")
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -29,7 +29,8 @@ class ControlTokens:
     """The texts that stand for control tokens, and how to write them as plain text.
 
     Args:
-        patterns: Regular expressions of those texts, each of at least two characters.
+        patterns: Regular expressions of those texts, each of at least two characters, the
+            first and last of them no blanks: one more blank must make another text of it.
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
@@ -46,6 +47,8 @@ class ControlTokens:
         added = {token.content: token.special for token in tokenizer.added_tokens_decoder.values()}
         texts = {text for text, special in added.items() if special or text in template}
         texts |= set(tokenizer.all_special_tokens)
+        # Runs of blanks, which some tokenizers have tokens for, control nothing.
+        texts = {text.strip() for text in texts}
         # The longest first, or one that begins another would hide it.
         ordered = sorted((text for text in texts if len(text) > 1), key=len, reverse=True)
         return cls(map(re.escape, ordered)) if ordered else cls(["(?!)"])

@@ -103,6 +103,14 @@ def test_text_that_is_no_control_token_is_left_as_it_is(text: str) -> None:
     assert ControlTokens.known().plain(text) == text
 
 
+def test_tokens_of_blanks_are_no_control_tokens() -> None:
+    """Many tokenizers have tokens for runs of blanks; a blank more is one of them again."""
+    tokenizer = chatml_tokenizer()
+    tokenizer.add_tokens([AddedToken("  ", special=True), AddedToken(" <|pad|>", special=True)])
+    control = ControlTokens.of(tokenizer)
+    assert control.plain("a  b <|pad|>") == "a  b < |pad|>"
+
+
 def test_an_endpoint_of_an_unknown_model_gets_no_control_token_of_known_ones() -> None:
     told = "<|im_end|></s>[INST]<<SYS>><start_of_turn><|eot_id|><\uff5cUser\uff5c><bos>"
     plain = ControlTokens.known().plain(told)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from sandbox_server import owner
+from sandbox_server import host_process, owner
 
 _log = logging.getLogger(__name__)
 
@@ -115,22 +115,34 @@ class CgroupTree:
         """Whether `meter` can be had."""
         return _METER in self._usable
 
-    def meter(self, name: str) -> Path:
-        """Make a group that has no limits and adds up the CPU time of what is in it.
+    def meter(self, name: str, pid: int, user: int) -> Path | None:
+        """Move a process to a new group without limits that adds up the CPU time in it.
+
+        Args:
+            name: Of the group.
+            pid: The process.
+            user: Its user.
+
+        Returns:
+            The group's folder; None if there is no such process any more.
 
         Raises:
             OSError: If the kernel refuses.
         """
         folder = _MOUNT / _METER / self._root / name
         folder.mkdir(parents=True)
-        return folder
+        if _move(pid, user, folder):
+            return folder
+        folder.rmdir()
+        return None
 
-    def share_cpu(self, name: str, pid: int, cpu_weight: int) -> None:
+    def share_cpu(self, name: str, pid: int, user: int, cpu_weight: int) -> None:
         """Move a process, and so all that it will start, to a group that shares the CPU.
 
         Args:
             name: Of the group, made if it is not there.
             pid: The process.
+            user: Its user.
             cpu_weight: As for `group`.
 
         Raises:
@@ -143,7 +155,7 @@ class CgroupTree:
         for above in (_PARENT, self._owner):
             shares = _SHARES_OF_ALL * (os.cpu_count() or 1)
             (mount / above / "cpu.shares").write_text(str(shares))
-        (folder / "cgroup.procs").write_text(str(pid))
+        _move(pid, user, folder)
 
     def remove(self, name: str) -> None:
         """End what runs in a group, and remove it with all groups in it."""
@@ -166,6 +178,25 @@ def reap_dead() -> None:
             if owner.is_dead(folder.name):
                 _log.info("removing the cgroup %s of a server that was killed", folder)
                 _remove(folder)
+
+
+def _move(pid: int, user: int, group: Path) -> bool:
+    """Move a process of a user to a group, and nobody who has its pid by now."""
+    pidfd = host_process.open_process(pid, user)
+    if pidfd is None:
+        return False
+    try:
+        members = group / "cgroup.procs"
+        members.write_text(str(pid))
+        if host_process.is_running(pidfd):
+            return True
+        # Whoever has its pid now was moved in its place, and would end with the group.
+        for stranger in members.read_text().split():
+            with contextlib.suppress(OSError):
+                (_MOUNT / group.relative_to(_MOUNT).parts[0] / "cgroup.procs").write_text(stranger)
+        return False
+    finally:
+        os.close(pidfd)
 
 
 def _remove(folder: Path) -> None:

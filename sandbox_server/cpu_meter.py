@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox_server import host_process
 from sandbox_server.cgroups import CgroupTree
 from sandbox_server.poller import Poller
 
@@ -109,23 +107,11 @@ class CpuWatch:
     def _meter(self, pid: int, user: int) -> CpuMeter | None:
         if not self._tree.measures_cpu:
             return None
-        pidfd = host_process.open_process(pid, user)
-        if pidfd is None:
-            return None
         try:
-            folder = self._tree.meter(f"episode-{next(self._serial)}")
-            members = folder / "cgroup.procs"
-            members.write_text(str(pid))
-            if not host_process.is_running(pidfd):
-                # Whoever has its pid now was moved in its place: back with it.
-                for stranger in members.read_text().split():
-                    with contextlib.suppress(OSError):
-                        (folder.parent / "cgroup.procs").write_text(stranger)
-            return CpuMeter(folder)
+            folder = self._tree.meter(f"episode-{next(self._serial)}", pid, user)
         except OSError:
             return None
-        finally:
-            os.close(pidfd)
+        return CpuMeter(folder) if folder is not None else None
 
     def _run(self) -> None:
         if not self._runs:
@@ -135,9 +121,11 @@ class CpuWatch:
     def _look(self, _: object) -> None:
         self._runs = False
         for watched in list(self._watched.values()):
-            used_s = watched.meter.used_s()
-            if used_s > watched.allowed_s():
-                watched.on_overspent(used_s)
+            # Without a descriptor left to read it with, the next look does.
+            with contextlib.suppress(OSError):
+                used_s = watched.meter.used_s()
+                if used_s > watched.allowed_s():
+                    watched.on_overspent(used_s)
         # One that is still in use goes at a later look.
         self._old = [meter for meter in self._old if not meter.remove()]
         if self._watched or self._old:

@@ -428,7 +428,7 @@ class Jail:
             if zygote is not None:
                 self._address_space_bytes = host_process.address_space_bytes(zygote[0])
                 self._memory_kills = host_process.MemoryKills(zygote[0])
-                self._process.at_ready(zygote[0])
+                self._process.at_ready(*zygote)
             if not self._ready.done():
                 self._ready.set_result(None)
 

@@ -62,7 +62,7 @@ class JailProcess:
         users: User ids, as the jail sees them, that episodes may get one each; empty
             where ids cannot be mapped and all episodes share the zygote's.
         isolated: Whether its episodes are isolated at all.
-        at_ready: Called with the zygote's host pid when it is ready, before any episode.
+        at_ready: Called with the zygote's host pid and user when it is ready, before any episode.
         at_end: Called when the jail has ended: removes what its end has not.
     """
 
@@ -70,7 +70,7 @@ class JailProcess:
     control: socket.socket
     users: range
     isolated: bool = True
-    at_ready: Callable[[int], None] = field(default=lambda zygote: None)
+    at_ready: Callable[[int, int], None] = field(default=lambda pid, user: None)
     at_end: Callable[[], None] = field(default=lambda: None)
 
     def kill(self) -> None:

@@ -108,10 +108,10 @@ class NsjailBackend(Backend):
         self.cgroups.remove(group)
         ids.release()
 
-    def _share_cpu(self, group: str, zygote: int) -> None:
+    def _share_cpu(self, group: str, pid: int, user: int) -> None:
         """With several tenants each has its part of the CPU, however many processes it has."""
         if self.config.tenant:
-            self.cgroups.share_cpu(group, zygote, self.config.cpu_weight)
+            self.cgroups.share_cpu(group, pid, user, self.config.cpu_weight)
 
     def reap_dead(self) -> None:
         cgroups.reap_dead()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_server import cgroups, owner
+from sandbox_server import cgroups, host_process, owner
 
 MOUNT = Path("/sys/fs/cgroup")
 
@@ -142,3 +143,21 @@ def test_what_cannot_be_seen_is_not_dead(number: int, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Path, "read_text", refuse)
     assert not owner.is_dead(name)
+
+
+@needs_cgroups
+def test_whoever_has_the_pid_of_a_process_that_ended_is_let_go(
+    tree: cgroups.CgroupTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be killed with the group."""
+    with subprocess.Popen(["sleep", "60"]) as stranger:
+        # As if the process had ended between the look at it and the move.
+        monkeypatch.setattr(
+            host_process, "open_process", lambda pid, user: os.open("/dev/null", 0)
+        )
+        monkeypatch.setattr(host_process, "is_running", lambda pidfd: False)
+        assert tree.meter("episode-1", stranger.pid, os.geteuid()) is None
+        tree.share_cpu("jail-1", stranger.pid, os.geteuid(), 100)
+        tree.close()
+        assert stranger.poll() is None
+        stranger.kill()

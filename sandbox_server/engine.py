@@ -72,13 +72,16 @@ class Engine:
         await self.jails.start()
         self._sweeper = asyncio.create_task(self.episodes.sweep_for_ever())
         if self.jails.isolates:
-            await self._probe()
+            try:
+                await self._probe()
+            except BaseException:
+                await self.close()
+                raise
 
     async def _probe(self) -> None:
         for name in self._runtimes:
             found = await probe.weaknesses(self, name)
             if found:
-                await self.close()
                 told = "; ".join(f"{what}: {why}" for what, why in found.items())
                 raise BackendError(
                     f"the jail of runtime {name!r} does not hold ({told}); run "

@@ -43,6 +43,7 @@ class JailPool:
         self._runtimes = runtimes
         self._backend: Backend = BACKENDS[config.backend](config)
         self._jails: dict[tuple[str, int], Jail] = {}
+        self._starting: set[Jail] = set()
         self._restarts: set[asyncio.Task[None]] = set()
         self._draining = False
 
@@ -87,10 +88,14 @@ class JailPool:
             for seed in (PLAY_HASH_SEED, REPLAY_HASH_SEED)
         ]
         starts = [self._start_jail(name, seed) for name, seed in wanted]
-        errors = [e for e in await asyncio.gather(*starts, return_exceptions=True) if e]
-        if errors:
+        try:
+            errors = [e for e in await asyncio.gather(*starts, return_exceptions=True) if e]
+            if errors:
+                raise errors[0]
+        except BaseException:
+            # Cancelled, too: who gives up waiting leaves no jail behind.
             self.close()
-            raise errors[0]
+            raise
 
     def close(self) -> None:
         """End every jail and all that is in it; closing twice is fine."""
@@ -99,7 +104,7 @@ class JailPool:
         self._draining = True
         for task in self._restarts:
             task.cancel()
-        for jail in list(self._jails.values()):
+        for jail in [*self._starting, *self._jails.values()]:
             jail.close()
         self._cpu.close()
         self._backend.close()
@@ -116,7 +121,14 @@ class JailPool:
             self._loop,
             self._on_jail_dead,
         )
-        await jail.ready()
+        self._starting.add(jail)
+        try:
+            await jail.ready()
+        except BaseException:
+            jail.close()
+            raise
+        finally:
+            self._starting.discard(jail)
         self._jails[runtime, hash_seed] = jail
 
     def _on_jail_dead(self, jail: Jail) -> None:
@@ -137,6 +149,8 @@ class JailPool:
                 self.restarts_total[runtime] += 1
                 return
             except Exception:
+                if self._draining:
+                    return
                 _log.exception("could not restart the jail of runtime %s", runtime)
                 await asyncio.sleep(delay_s)
                 delay_s = min(delay_s * 2, _RESTART_MAX_S)

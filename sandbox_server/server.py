@@ -118,6 +118,7 @@ class Server:
                 await engine.start()
                 started.append(engine)
         except BaseException:
+            await self._metrics_server.stop()
             for engine in started:
                 await engine.close()
             if address.startswith("unix:"):

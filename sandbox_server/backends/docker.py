@@ -158,13 +158,18 @@ class DockerBackend(Backend):
         }
 
     def start(self, runtime: Runtime, hash_seed: int) -> JailProcess:
-        ids = HostIds()
-        ours, theirs = control_pair()
+        with contextlib.ExitStack() as undo:
+            ids = HostIds()
+            undo.callback(ids.release)
+            ours, theirs = control_pair()
+            for end in (ours, theirs):
+                undo.callback(end.close)
 
-        def create(client: Any, folder: Path) -> Any:
-            return self._create(client, folder, runtime, hash_seed, ids)
+            def create(client: Any, folder: Path) -> Any:
+                return self._create(client, folder, runtime, hash_seed, ids)
 
-        container = Container(connect, create, theirs, ids)
+            container = Container(connect, create, theirs, ids)
+            undo.pop_all()
         return JailProcess(container, ours, ids.users, at_end=ids.release)
 
     def _create(

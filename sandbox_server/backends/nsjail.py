@@ -5,6 +5,7 @@ The policy is `policy/nsjail.cfg`; this module adds what depends on the machine.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import itertools
@@ -86,16 +87,20 @@ class NsjailBackend(Backend):
     def start(self, runtime: Runtime, hash_seed: int) -> JailProcess:
         binary = find_nsjail()
         group = f"jail-{next(self._serial)}"
-        ids = HostIds()
-        ours, theirs = control_pair()
-        with theirs:
-            # Not a file with a name: a server that is killed now would leave it behind.
-            config = os.memfd_create("nsjail.cfg")
-            with open(config, "w") as written:
-                written.write(self._config(runtime, hash_seed, theirs, group, ids))
-                written.flush()
-                command = [binary, "--config", f"/proc/self/fd/{config}"]
-                process = spawn(command, theirs, {}, also=(config,))
+        with contextlib.ExitStack() as undo:
+            ids = HostIds()
+            undo.callback(self._tidy, group, ids)
+            ours, theirs = control_pair()
+            undo.callback(ours.close)
+            with theirs:
+                # Not a file with a name: a server that is killed now would leave it behind.
+                config = os.memfd_create("nsjail.cfg")
+                with open(config, "w") as written:
+                    written.write(self._config(runtime, hash_seed, theirs, group, ids))
+                    written.flush()
+                    command = [binary, "--config", f"/proc/self/fd/{config}"]
+                    process = spawn(command, theirs, {}, also=(config,))
+            undo.pop_all()
         return JailProcess(
             process,
             ours,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_server import runtime
-from sandbox_server.backends import BackendError, nsjail
+from sandbox_server.backends import BackendError, ids, nsjail
 from sandbox_server.backends.base import control_pair
 from sandbox_server.backends.ids import HostIds
 from sandbox_server.config import ServerConfig
@@ -44,6 +45,20 @@ def test_without_nsjail_the_error_says_what_to_install(monkeypatch: pytest.Monke
         nsjail.find_nsjail()
 
 
+def test_a_jail_that_cannot_be_started_keeps_no_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EAGAIN, "no process left")
+
+    monkeypatch.setattr(nsjail, "find_nsjail", lambda: "nsjail")
+    monkeypatch.setattr(nsjail, "spawn", refuse)
+    backend = nsjail.NsjailBackend(ServerConfig())
+    held = set(ids._claimed)
+    with pytest.raises(OSError, match="no process left"):
+        backend.start(runtime.ensure("stdlib"), 0)
+    backend.close()
+    assert ids._claimed == held
+
+
 @pytest.mark.parametrize(("servers", "jails"), [(0, 0), (10, 10), (-5, 0)])
 def test_a_jail_runs_at_the_servers_priority_and_never_above_the_usual(
     servers: int, jails: int, monkeypatch: pytest.MonkeyPatch
@@ -52,9 +67,9 @@ def test_a_jail_runs_at_the_servers_priority_and_never_above_the_usual(
     backend = nsjail.NsjailBackend(ServerConfig())
     ours, theirs = control_pair()
     with ours, theirs:
-        ids = HostIds()
-        config = backend._config(runtime.ensure("stdlib"), 0, theirs, "jail-0", ids)
-        ids.release()
+        own = HostIds()
+        config = backend._config(runtime.ensure("stdlib"), 0, theirs, "jail-0", own)
+        own.release()
     backend.close()
     assert config.count("nice_level") == 1
     assert f"nice_level: {jails}\n" in config

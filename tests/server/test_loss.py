@@ -13,6 +13,7 @@ from sandbox_api.v1 import sandbox_pb2 as pb
 from sandbox_server import runtime
 from sandbox_server.config import ServerConfig
 from sandbox_server.engine import Engine
+from sandbox_server.jail import Jail
 from sandbox_server.jail_pool import PLAY_HASH_SEED
 from tests.server.conftest import COUNTER, Sandbox
 
@@ -44,6 +45,35 @@ async def test_a_copy_of_an_episode_whose_jail_is_gone_harms_no_episode_of_the_n
         assert (await answered).observation == "at 1"
     finally:
         await engine.close()
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["start", "restart"])
+async def test_a_jail_that_is_not_up_yet_goes_with_its_server(
+    restarted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(ServerConfig(backend="process"), {"stdlib": runtime.ensure("stdlib")})
+    if restarted:
+        await engine.start()
+    waiting = []
+
+    async def never(jail: Jail) -> None:
+        waiting.append(jail)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Jail, "ready", never)
+    if restarted:
+        engine.jails._jails["stdlib", PLAY_HASH_SEED]._process.handle.end(0.0)
+        while not waiting:
+            await asyncio.sleep(0.01)
+        await engine.close()
+    else:
+        start = asyncio.create_task(engine.start())
+        while len(waiting) < 2:
+            await asyncio.sleep(0.01)
+        start.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await start
+    assert all(jail.dead for jail in waiting)
 
 
 async def test_an_episode_killed_from_outside_is_rebuilt(jailed: Sandbox) -> None:

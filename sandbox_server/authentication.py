@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import grpc
-from sandbox_api.errors import REASON_METADATA_KEY, UnauthenticatedError
+from sandbox_api.errors import UnauthenticatedError
 
 from sandbox_server.config import DEFAULT_TENANT, TenantConfig
+from sandbox_server.refusal import refuse
 
 _HEADER = "authorization"
 _SCHEME = "bearer "
@@ -114,12 +115,16 @@ class RefuseStrangers(grpc.aio.ServerInterceptor):
         # As a stream it is answered without waiting for a message.
         self._refusal = grpc.stream_stream_rpc_method_handler(self._refuse)
 
-    async def intercept_service(self, continuation, details):  # type: ignore[no-untyped-def]
-        if details.method.startswith(self._prefix) and not self._authenticator.may_speak(
-            details.invocation_metadata
-        ):
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler:
+        if handler_call_details.method.startswith(
+            self._prefix
+        ) and not self._authenticator.may_speak(handler_call_details.invocation_metadata):
             return self._refusal
-        return await continuation(details)
+        return await continuation(handler_call_details)
 
     async def _refuse(self, _: object, context: grpc.aio.ServicerContext) -> None:
         self._on_refused(context.peer())
@@ -127,5 +132,4 @@ class RefuseStrangers(grpc.aio.ServerInterceptor):
             "the token is missing, or not that of any tenant of this server: set "
             "SPADEWORK_TOKEN, or give the client access=Access(token=...)"
         )
-        reason = ((REASON_METADATA_KEY, str(error.reason)),)
-        await context.abort(error.status, str(error), reason)
+        await refuse(context, error)

@@ -17,13 +17,7 @@ from collections.abc import (
 from typing import Any, NamedTuple
 
 import grpc
-from sandbox_api.errors import (
-    REASON_METADATA_KEY,
-    RETRY_DELAY_METADATA_KEY,
-    InvalidRequestError,
-    SandboxError,
-    UnauthenticatedError,
-)
+from sandbox_api.errors import InvalidRequestError, SandboxError, UnauthenticatedError
 from sandbox_api.v1 import sandbox_pb2 as pb
 from sandbox_api.v1 import sandbox_pb2_grpc
 
@@ -31,6 +25,7 @@ from sandbox_server.audit import AuditLog
 from sandbox_server.authentication import Authenticator
 from sandbox_server.engine import Engine
 from sandbox_server.failures import internal_error
+from sandbox_server.refusal import refuse
 from sandbox_server.telemetry import calls
 from sandbox_server.telemetry.metrics import outcome_name, result_name
 from sandbox_server.unread import Unread
@@ -119,15 +114,6 @@ def _messages(kind: Callable[..., Any], results: list[Any]) -> Iterator[Any]:
     yield from _messages(kind, results[middle:])
 
 
-def _details(error: SandboxError) -> tuple[tuple[str, str], ...]:
-    metadata = [(REASON_METADATA_KEY, str(error.reason))]
-    if call := calls.current():
-        metadata.append((calls.REQUEST_ID_METADATA_KEY, call.request_id))
-    if error.retry_delay_s:
-        metadata.append((RETRY_DELAY_METADATA_KEY, str(error.retry_delay_s)))
-    return tuple(metadata)
-
-
 def _counter() -> Callable[[list[Any]], None]:
     """What counts the results of the call in work."""
     call = calls.current()
@@ -135,12 +121,10 @@ def _counter() -> Callable[[list[Any]], None]:
     return call.observer()
 
 
-async def _abort(context: grpc.aio.ServicerContext, error: Exception) -> None:
+async def _fail(context: grpc.aio.ServicerContext, error: Exception) -> None:
     if not isinstance(error, SandboxError):
         error = internal_error("a call", error)
-    if call := calls.current():
-        call.counts.refused(call.verb, error.reason)
-    await context.abort(error.status, str(error), _details(error))
+    await refuse(context, error)
 
 
 def _unary(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -149,7 +133,7 @@ def _unary(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any
         try:
             return await method(self, self.caller(context), request)
         except Exception as error:
-            await _abort(context, error)
+            await _fail(context, error)
 
     return call
 
@@ -175,7 +159,7 @@ def _streaming(
                     finally:
                         late.cancel()
         except Exception as error:
-            await _abort(context, error)
+            await _fail(context, error)
 
     return call
 

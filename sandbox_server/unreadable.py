@@ -11,7 +11,9 @@ from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
-from sandbox_api.errors import REASON_METADATA_KEY, InvalidRequestError
+from sandbox_api.errors import InvalidRequestError
+
+from sandbox_server.refusal import refuse
 
 
 class RefuseUnreadable(grpc.aio.ServerInterceptor):
@@ -83,4 +85,4 @@ async def _refuse(context: grpc.aio.ServicerContext) -> None:
     error = InvalidRequestError(
         "the request is no message of sandbox_api.v1; does the client speak another version?"
     )
-    await context.abort(error.status, str(error), ((REASON_METADATA_KEY, str(error.reason)),))
+    await refuse(context, error)

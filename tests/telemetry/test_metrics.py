@@ -156,6 +156,20 @@ async def test_a_failing_program_and_a_refused_call_are_counted_by_their_reasons
     assert (found[failed], found[refused]) == (1, 1)
 
 
+async def test_a_request_that_is_no_message_is_counted_and_has_a_request_id(
+    served: Served,
+) -> None:
+    async with grpc.aio.insecure_channel(served.client.address) as channel:
+        step = channel.unary_stream("/sandbox_api.v1.SandboxService/Step")
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            async for _ in step(b"\xff", metadata=[("x-request-id", "mine")]):
+                pass
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert ("x-request-id", "mine") in tuple(refused.value.trailing_metadata() or ())
+    found = await served.samples()
+    assert found["spadework_refusals_total{reason=INVALID_REQUEST,tenant=default,verb=Step}"] == 1
+
+
 @pytest.mark.parametrize(
     ("request_line", "status"),
     [

@@ -27,6 +27,7 @@ from tests.server.conftest import COUNTER, JAILS, containers
 from tests.wire import Wire
 
 OUTSIDE = os.environ.get("SPADEWORK_ATTACK_SERVER", "")
+_CONNECT_TIMEOUT_S = 60.0
 
 
 @dataclass
@@ -133,6 +134,8 @@ async def wire(target: Target) -> AsyncIterator[Wire]:
     async with access.channel(target.address, CHANNEL_OPTIONS) as channel:
         wire = Wire(channel)
         wire.stub = access.authorized(wire.stub)
+        # On a busy machine the first try may be too late for gRPC.
+        await asyncio.wait_for(channel.channel_ready(), _CONNECT_TIMEOUT_S)
         if target.quiet is None:
             # What first episodes make may stay; each test has one connection.
             await next_episode_works(wire)

@@ -27,8 +27,8 @@ _SIZES: dict[str, tuple[int, ...]] = {
 # With some of the episodes hanging.
 _HANGING_SIZES: dict[str, tuple[int, ...]] = {
     subjects.ASYNC_VECTOR: (64,),
-    subjects.OPENENV: (1_000,),
-    subjects.SANDBOX: (1_000,),
+    subjects.OPENENV: (64,),
+    subjects.SANDBOX: (64, 1_000),
 }
 # With programs that do more.
 _WORKERS = (subjects.EXEC, subjects.ASYNC_VECTOR, subjects.OPENENV, subjects.SANDBOX)

@@ -17,7 +17,7 @@ from spadework.benchmark.report import Report, Row
 from spadework.report.charts import ticks
 
 _WIDTH, _PLOT_HEIGHT = 900, 360
-_LEFT, _RIGHT, _TOP, _BOTTOM = 80, 250, 44, 44
+_LEFT, _RIGHT, _TOP, _BOTTOM = 96, 250, 44, 44
 _ROW = 22
 # Space between names that would lie on each other.
 _APART = 16
@@ -165,16 +165,16 @@ def _costs(rows: Sequence[Row], top: float) -> list[str]:
         label = f"{row.case.subject}, {row.case.episodes:,}"
         parts.append(f'<text class="end" x="{left - 8}" y="{y + 13}">{label}</text>')
         for _, figure, color in _SIDES:
-            width = (row.median(figure) or 0.0) / most * (right - left)
-            width = min(width, right - begin)
+            width = (row.median(figure) or 0.0) / max(most, _median_cost(row)) * (right - left)
             parts.append(
                 f'<rect x="{begin:.1f}" y="{y + 2}" width="{width:.1f}" height="{_ROW - 6}" '
                 f'fill="{color}"/>'
             )
             begin += width
         cost = _median_cost(row)
+        number = f"{cost:,.0f}" if cost >= 10 else f"{cost:.2g}"
         cut = " (cut)" if cost > most else ""
-        parts.append(f'<text x="{begin + 6:.1f}" y="{y + 13}">{cost:,.4g}{cut}</text>')
+        parts.append(f'<text x="{begin + 6:.1f}" y="{y + 13}">{number}{cut}</text>')
     return parts
 
 

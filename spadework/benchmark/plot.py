@@ -172,9 +172,9 @@ def _costs(rows: Sequence[Row], top: float) -> list[str]:
             )
             begin += width
         cost = _median_cost(row)
-        number = f"{cost:,.0f}" if cost >= 10 else f"{cost:.2g}"
+        said = f"{cost:,.0f}" if cost >= 10 else f"{cost:.2g}"
         cut = " (cut)" if cost > most else ""
-        parts.append(f'<text x="{begin + 6:.1f}" y="{y + 13}">{number}{cut}</text>')
+        parts.append(f'<text x="{begin + 6:.1f}" y="{y + 13}">{said}{cut}</text>')
     return parts
 
 

@@ -30,8 +30,8 @@ def run(
     command: str,
     on_trial: Callable[[Case], None] = lambda case: None,
     on_done: Callable[[], None] = lambda: None,
-) -> Report:
-    """Measure all cases in turn, and then again.
+) -> Iterator[Report]:
+    """Measure all cases in turn, and then again; yields what there is after each round.
 
     Args:
         cases: In their order.
@@ -47,22 +47,13 @@ def run(
     rows = {case.key: Row(case) for case in cases}
     load = os.getloadavg()[0]
     started = time.monotonic()
-    for _ in range(rounds):
+    for number in range(1, rounds + 1):
         for case in cases:
             on_trial(case)
             rows[case.key].rounds.append(_trial(case, python))
             on_done()
-    machine = Machine(
-        cpu=_cpu_name(),
-        cpus=os.cpu_count() or 1,
-        memory_mib=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20,
-        kernel=platform.release(),
-        python=platform.python_version(),
-        load_before=load,
-        load_after=os.getloadavg()[0],
-        took_s=time.monotonic() - started,
-    )
-    return Report(list(rows.values()), machine, rounds, cases[0].seconds, command)
+        machine = _machine(load, time.monotonic() - started)
+        yield Report(list(rows.values()), machine, number, cases[0].seconds, command)
 
 
 def _trial(case: Case, peers_python: Path | None) -> Figures:
@@ -128,6 +119,19 @@ def floor_binary() -> Iterator[Path]:
         except subprocess.CalledProcessError as error:
             raise CommandError(f"{source.name} does not compile: {error.stderr}") from error
         yield binary
+
+
+def _machine(load_before: float, took_s: float) -> Machine:
+    return Machine(
+        cpu=_cpu_name(),
+        cpus=os.cpu_count() or 1,
+        memory_mib=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20,
+        kernel=platform.release(),
+        python=platform.python_version(),
+        load_before=load_before,
+        load_after=os.getloadavg()[0],
+        took_s=took_s,
+    )
 
 
 def _cpu_name() -> str:

@@ -12,8 +12,12 @@ import argparse
 import json
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandbox_server.options import BACKENDS
+
+if TYPE_CHECKING:
+    from spadework.benchmark.report import Report
 
 SUMMARY = "measure steps a second, costs and starts beside others"
 
@@ -63,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from spadework import console
-    from spadework.benchmark import plan, plot, rounds, subjects
+    from spadework.benchmark import plan, rounds, subjects
     from spadework.benchmark.case import Case
     from spadework.benchmark.programs import PROGRAMS
 
@@ -91,16 +95,17 @@ def run(args: argparse.Namespace) -> int:
             def show(case: Case) -> None:
                 bar.describe(f"{case.subject}, {case.program.name}, {case.episodes:,}")
 
-            report = rounds.run(
-                cases, count, command=_command(args), on_trial=show, on_done=bar.advance
-            )
-    table = report.to_markdown()
-    if args.out:
-        _write(args.out, json.dumps(report.to_json(), indent=1), table, plot.draw(report))
+            command = _command(args)
+            for report in rounds.run(
+                cases, count, command=command, on_trial=show, on_done=bar.advance
+            ):
+                # After each round: the next may be interrupted.
+                if args.out:
+                    _write(args.out, report)
     if args.json:
         console.print_json(report.to_json())
     else:
-        print(table)
+        print(report.to_markdown())
     return console.OK
 
 
@@ -124,13 +129,14 @@ def _command(args: argparse.Namespace) -> str:
     return " ".join(words)
 
 
-def _write(folder: Path, figures: str, table: str, picture: str) -> None:
+def _write(folder: Path, report: Report) -> None:
+    from spadework.benchmark import plot
     from spadework.console import CommandError
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "bench.json").write_text(figures + "\n")
-        (folder / "table.md").write_text(table + "\n")
-        (folder / "plot.svg").write_text(picture)
+        (folder / "bench.json").write_text(json.dumps(report.to_json(), indent=1) + "\n")
+        (folder / "table.md").write_text(report.to_markdown() + "\n")
+        (folder / "plot.svg").write_text(plot.draw(report))
     except OSError as error:
         raise CommandError(f"cannot write to {folder}: {error.strerror}") from error

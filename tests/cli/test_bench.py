@@ -128,7 +128,7 @@ def test_a_subject_that_fails_says_why_and_the_others_are_shown(tmp_path: Path):
 
 def test_a_trial_that_breaks_is_a_finding(tmp_path: Path):
     case = Case("floor", PROGRAMS["trivial"](), 2, 0.05, settings={"binary": "/no/such/binary"})
-    report = rounds.run([case], 1, command="bench")
+    (report,) = rounds.run([case], 1, command="bench")
     assert report.rows[0].failed.startswith("FileNotFoundError")
 
 

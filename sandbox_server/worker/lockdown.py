@@ -29,7 +29,7 @@ libc.syscall.restype = ctypes.c_long
 
 _CLONE_NEWNS = 0x00020000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
+_PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 2, 4, 38
 _SIGKILL = 9
 _CAPABILITY_VERSION_3 = 0x20080522
 _SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
@@ -38,6 +38,18 @@ _STACK_BYTES = 8 * 1024 * 1024
 
 # Assembled when the zygote starts: a child that did it itself would spend its time on it.
 _SINGLE, _FORKING = seccomp.build(may_fork=False), seccomp.build(may_fork=True)
+
+
+def death_signal() -> int:
+    """The signal that this process gets when its parent ends; 0 for none."""
+    found = ctypes.c_int()
+    check(libc.prctl(_PR_GET_PDEATHSIG, ctypes.byref(found), 0, 0, 0), "pdeathsig")
+    return found.value
+
+
+def set_death_signal(number: int) -> None:
+    """Set it again: the kernel forgets it when the user changes."""
+    check(libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0), "pdeathsig")
 
 
 def check(result: int, what: str) -> None:
@@ -123,7 +135,7 @@ def drop_privileges(user: int) -> None:
     set_capabilities(frozenset())
     # Changing user clears the death signal and the dumpable flag: set them after it.
     check(libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "dumpable")
-    check(libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0), "pdeathsig")
+    set_death_signal(_SIGKILL)
 
 
 def lock_down(
@@ -148,7 +160,7 @@ def lock_down(
         private_scratch(limits, user)
     limit_resources(limits, address_space_bytes, own_user=own_user)
     if not isolated:
-        check(libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0), "pdeathsig")
+        set_death_signal(_SIGKILL)
         return
     os.umask(0o077)
     drop_privileges(user)

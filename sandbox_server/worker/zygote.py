@@ -121,12 +121,15 @@ class Zygote:
         As that user, since root's kill(-1) would reach everybody; and without a child, since
         a bomb may leave no room for one. Root stays the saved id, to come back to.
         """
+        at_parents_end = lockdown.death_signal()
         os.setresuid(user, user, 0)
         try:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)
         finally:
             os.setresuid(0, 0, 0)
+            # nsjail's end has to be the zygote's, which the kernel has just forgotten.
+            lockdown.set_death_signal(at_parents_end)
         self._send({"event": "swept", "user": user})
 
     def _reap(self) -> None:

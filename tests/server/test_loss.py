@@ -29,6 +29,8 @@ async def test_a_copy_of_an_episode_whose_jail_is_gone_harms_no_episode_of_the_n
         item = pb.ResetItem(program_id=(await engine.register(request)).program_id)
         lost = await engine.reset(0, item)
         old = engine.jails._jails["stdlib", PLAY_HASH_SEED]
+        # The registration's process has been swept up: that must not have made the zygote one
+        # that outlives its nsjail.
         old._process.handle.end(0.0)
         while engine.jails._jails.get(("stdlib", PLAY_HASH_SEED), old) is old:
             await asyncio.sleep(0.05)

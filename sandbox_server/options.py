@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--drain-timeout-s",
-        type=float,
+        type=_seconds,
         metavar="S",
         help="wait so long for live episodes after SIGTERM or Ctrl-C; a second signal ends the "
         "wait (default: 20)",
@@ -101,6 +101,13 @@ def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"it is {number}; it must be at least 1")
+    return number
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"it is {text}; it must be a number of seconds")
     return number
 
 

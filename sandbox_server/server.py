@@ -102,13 +102,8 @@ class Server:
         """
         address = self.config.address
         _refuse_taken(address)
-        try:
-            # Before the jails, which take a while: a taken port is told at once.
-            port = self._listen(address)
-        except RuntimeError:
-            raise AddressError(
-                f"cannot listen on {address}; name another as host:port or unix:/path"
-            ) from None
+        # Before the jails, which take a while: a taken port is told at once.
+        port = self._listen(address)
         started: list[Engine] = []
         try:
             if wanted := self.config.metrics_address:
@@ -133,9 +128,19 @@ class Server:
 
     def _listen(self, address: str) -> int:
         credentials = transport.credentials(self.config)
-        if credentials is None:
-            return self._server.add_insecure_port(address)
-        return self._server.add_secure_port(address, credentials)
+        try:
+            if credentials is None:
+                return self._server.add_insecure_port(address)
+            return self._server.add_secure_port(address, credentials)
+        except RuntimeError:
+            if credentials is None:
+                what = "name another as host:port or unix:/path"
+            else:
+                what = (
+                    f"see whether {self.config.tls_certificate} and {self.config.tls_key} are PEM "
+                    "files of one certificate and its own key"
+                )
+            raise AddressError(f"cannot listen on {address}; {what}") from None
 
     async def _set_health(self, status: Any) -> None:
         for name in ("", SERVICE_NAME):

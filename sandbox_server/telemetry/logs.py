@@ -16,12 +16,13 @@ from pythonjsonlogger.json import JsonFormatter
 
 from sandbox_server.telemetry import calls
 
-FORMATS = ("text", "json")
 _FIELDS = ("request_id", "tenant", "episode_id", "program")
 
 # Control characters of ASCII and Latin-1, line and paragraph separators, and the marks that
 # turn the direction of what follows.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
 
 
 def configure(form: str, level: str) -> None:

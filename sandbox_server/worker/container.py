@@ -101,8 +101,10 @@ def _enter(supervisor: socket.socket) -> int:
 
 
 def main(arguments: list[str]) -> None:
-    """Args:
-    arguments: The path of the supervisor's socket, then the modules to have warm.
+    """Build the jail, and be its zygote.
+
+    Args:
+        arguments: The path of the supervisor's socket, then the modules to have warm.
     """
     # The engine's own; an episode has no use for it.
     os.environ.pop("HOSTNAME", None)

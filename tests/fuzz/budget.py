@@ -53,6 +53,8 @@ def fuzzed(
                 max_examples=inputs,
                 deadline=None,
                 database=None,
+                # Where CI is set hypothesis tries the same ones each time.
+                derandomize=settings.default.derandomize and not SECONDS,
                 # Inputs are as large as attackers make them.
                 suppress_health_check=list(HealthCheck),
             )

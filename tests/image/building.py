@@ -18,7 +18,6 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parents[2]
 # The base stays in the daemon's store: making it takes half a minute.
 BASE, SUITE, PYTHON = "spadework/test-base:bookworm", "bookworm", "3.11"
-MIRROR = "http://deb.debian.org/debian"
 BUILD_STAGE, LABEL = "spadework.stage=build", "spadework.test"
 
 
@@ -49,7 +48,7 @@ def _ensure_base(client: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         archive = Path(folder) / "root.tar"
         command = ["mmdebstrap", "--quiet", "--variant=minbase"]
-        command += ["--include=python3-venv,libstdc++6", SUITE, str(archive), MIRROR]
+        command += ["--include=python3-venv,libstdc++6", SUITE, str(archive)]
         subprocess.run(command, check=True)
         repository, tag = BASE.split(":")
         client.api.import_image_from_file(str(archive), repository=repository, tag=tag)

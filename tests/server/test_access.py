@@ -318,6 +318,15 @@ def test_over_tls_a_client_checks_the_server(certificates: Certificates, tmp_pat
             info(address, Access())
 
 
+def test_a_key_that_is_not_the_certificates_is_named(certificates: Certificates) -> None:
+    chain, key = certificates.server[0], certificates.client[1]
+    command = [sys.executable, "-m", "sandbox_server", "--backend", "process"]
+    command += ["--address", "127.0.0.1:0", "--tls-certificate", chain, "--tls-key", key]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert f"see whether {chain} and {key}" in done.stderr.splitlines()[-1]
+
+
 def test_a_renewed_certificate_is_taken_up(certificates: Certificates, tmp_path: Path) -> None:
     chain, key = certificates.server
     with serving("--tls-certificate", chain, "--tls-key", key) as address:

@@ -16,6 +16,10 @@ pytestmark = pytest.mark.nsjail
 
 _MIB = 1024 * 1024
 
+needs_meters = pytest.mark.skipif(
+    "cpuacct" not in usable_controllers(), reason="needs the cpuacct controller, and root"
+)
+
 
 async def test_a_long_observation_is_cut_and_says_by_how_much(sandbox: Sandbox) -> None:
     source = stepping("return 'ä' * 1000, 0.5, False, False, {}")
@@ -92,7 +96,7 @@ BEHIND = (
 )
 
 
-@pytest.mark.skipif(not usable_controllers(), reason="needs the cpuacct controller, and root")
+@needs_meters
 @pytest.mark.parametrize("body", [SERIAL, BEHIND], ids=["one after another", "behind its back"])
 async def test_cpu_time_is_that_of_all_processes_of_an_episode(jailed: Sandbox, body: str) -> None:
     episode = await jailed.start(stepping(body), cpu_time_s=1, step_timeout_s=40, max_processes=4)
@@ -109,7 +113,7 @@ async def test_cpu_time_is_that_of_all_processes_of_an_episode(jailed: Sandbox, 
     await jailed.still_works()
 
 
-@pytest.mark.skipif(not usable_controllers(), reason="needs the cpuacct controller, and root")
+@needs_meters
 async def test_meters_of_cpu_time_go_with_their_episodes(jailed: Sandbox) -> None:
     meters = set(Path("/sys/fs/cgroup/cpuacct/spadework").glob("*/*/episode-*"))
     episode = await jailed.start(COUNTER, max_processes=2)

@@ -114,11 +114,9 @@ class Jail:
         try:
             await asyncio.wait_for(asyncio.shield(self._ready), _READY_TIMEOUT_S)
         except TimeoutError:
-            self.close()
-            raise BackendError(
-                f"the zygote of runtime {self.runtime.name!r} was not ready within "
-                f"{_READY_TIMEOUT_S:.0f} s; run `spadework doctor`"
-            ) from None
+            self._die(f"it was not ready within {_READY_TIMEOUT_S:g} s")
+            # Says so, and that nothing came of it.
+            await self._ready
 
     # -- episodes ----------------------------------------------------------------------
 
@@ -438,7 +436,7 @@ class Jail:
         self.dead = True
         self._poller.remove(self._control.fileno())
         self._control.close()
-        if self._closed or not self._ready.done():
+        if self._closed:
             self._process.kill()
         else:
             # A jail of thousands takes a second to be gone: other jails' episodes do not wait.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 
 import pytest
 from sandbox_api.errors import EpisodeLostError
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import runtime
+from sandbox_server.backends import BackendError, JailProcess
 from sandbox_server.config import ServerConfig
 from sandbox_server.engine import Engine
 from sandbox_server.jail import Jail
@@ -76,6 +78,27 @@ async def test_a_jail_that_is_not_up_yet_goes_with_its_server(
         with pytest.raises(asyncio.CancelledError):
             await start
     assert all(jail.dead for jail in waiting)
+
+
+async def test_a_jail_that_does_not_come_up_holds_up_nobody_while_it_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sandbox_server.jail._READY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(Jail, "_take", lambda self, message, ancillary: None)
+    ended_by = []
+    kill = JailProcess.kill
+
+    def note(process: JailProcess) -> None:
+        ended_by.append(threading.current_thread())
+        kill(process)
+
+    monkeypatch.setattr(JailProcess, "kill", note)
+    engine = Engine(ServerConfig(backend="process"), {"stdlib": runtime.ensure("stdlib")})
+    with pytest.raises(BackendError, match=r"not ready within 0\.1 s; run"):
+        await engine.start()
+    while len(ended_by) < 2:
+        await asyncio.sleep(0.01)
+    assert threading.current_thread() not in ended_by
 
 
 async def test_an_episode_killed_from_outside_is_rebuilt(jailed: Sandbox) -> None:

@@ -143,7 +143,8 @@ class CgroupTree:
             name: Of the group, made if it is not there.
             pid: The process.
             user: Its user.
-            cpu_weight: As for `group`.
+            cpu_weight: Of the whole tree, beside those of other tenants; its groups have
+                equal parts of that.
 
         Raises:
             OSError: If the kernel refuses.
@@ -151,7 +152,8 @@ class CgroupTree:
         if "cpu" not in self.controllers:
             return
         mount = _MOUNT / "cpu"
-        folder = mount / self.group(name, cpu_weight=cpu_weight)
+        self.group("", cpu_weight=cpu_weight)
+        folder = mount / self.group(name, cpu_weight=_WEIGHT)
         for above in (_PARENT, self._owner):
             shares = _SHARES_OF_ALL * (os.cpu_count() or 1)
             (mount / above / "cpu.shares").write_text(str(shares))

@@ -146,6 +146,21 @@ def test_what_cannot_be_seen_is_not_dead(number: int, monkeypatch: pytest.Monkey
 
 
 @needs_cgroups
+def test_tenants_trees_divide_the_cpu_by_their_weights(tree: cgroups.CgroupTree) -> None:
+    """What is compared is what lies side by side: the trees, and in each its jails."""
+    other = cgroups.CgroupTree()
+    shares = {}
+    with subprocess.Popen(["sleep", "60"]) as sleeper:
+        for one, weight in ((tree, 150), (other, 50)):
+            one.share_cpu("jail-1", sleeper.pid, os.geteuid(), weight)
+            jail = MOUNT / "cpu" / one.group("jail-1")
+            shares[weight] = [int((f / "cpu.shares").read_text()) for f in (jail.parent, jail)]
+        assert sleeper.pid in map(int, (jail / "cgroup.procs").read_text().split())
+        other.close()
+    assert shares == {150: [1536, 1024], 50: [512, 1024]}
+
+
+@needs_cgroups
 def test_whoever_has_the_pid_of_a_process_that_ended_is_let_go(
     tree: cgroups.CgroupTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,11 +7,14 @@ from typing import Any, cast
 
 from sandbox_api.v1 import sandbox_pb2 as pb
 
+from sandbox_server import values
 from sandbox_server.failures import Failure, ProgramFailedError
 from sandbox_server.worker import frames
 
 # Texts of a diagnostic that are the program's to say. How its process ended is not.
 _DIAGNOSTIC_BYTES = {"message": 4_000, "exception": 500, "limit": 100, "output_tail": 2_000}
+# Of one info, and of the tool schemas; see `values`.
+_MAX_VALUES = 50_000
 # What reading JSON of a hostile process raises, here and where its values are used: nesting
 # without end, infinite numbers, other types than the expected ones.
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
@@ -70,9 +73,11 @@ def checked_tools(extra: bytes) -> bytes:
     if not extra:
         return b""
     try:
+        if values.are_more(extra, _MAX_VALUES):
+            raise ValueError("too many values")
         return tools_json(json.loads(extra))
     except MALFORMED:
-        raise ProgramFailedError(malformed("tools that are no JSON array")) from None
+        raise ProgramFailedError(malformed("tools that are no JSON array, or too many")) from None
 
 
 def info_failure(info: bytes) -> Failure | None:
@@ -81,6 +86,10 @@ def info_failure(info: bytes) -> Failure | None:
     def refuse(constant: str) -> None:
         raise ValueError(constant)
 
+    if values.are_more(info, _MAX_VALUES):
+        message = f"the info has more than {_MAX_VALUES} values"
+        diagnostic = pb.Diagnostic(message=message, limit="max_info_bytes")
+        return Failure(pb.OUTCOME_OUTPUT_LIMIT, diagnostic)
     try:
         # Decoded here: json.loads would take UTF-16 and lone surrogates as well.
         told = json.loads(info.decode(), parse_constant=refuse)

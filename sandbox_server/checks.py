@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from sandbox_api.errors import InvalidRequestError
 
+from sandbox_server import values
 from sandbox_server.episode import ProgramRecord
 
 _MAX_TIMEOUT_S = 3_600
 # Written out and read again by processes with less stack left than the one that read it.
 _MAX_OPTIONS_DEPTH = 64
+# Reading and writing so many takes the event loop some milliseconds.
+_MAX_OPTIONS_VALUES = 20_000
 
 
 def check_action(program: ProgramRecord, action: str) -> None:
@@ -41,17 +45,40 @@ def timeout_of(asked_s: float, program: ProgramRecord) -> float:
     return asked_s or program.limits.step_timeout_s
 
 
-def parse_options(options_json: bytes, max_bytes: int) -> dict[str, Any]:
-    """Read the options of a reset.
+def check_prefix(program: ProgramRecord, actions: Sequence[str]) -> None:
+    """Hold the actions that a reset is to replay to their program's limits.
 
     Raises:
-        InvalidRequestError: If they are no JSON object, too long, or nested too deep.
+        InvalidRequestError: If there are too many, or one is too long.
+    """
+    if len(actions) > program.limits.max_steps:
+        raise InvalidRequestError(
+            f"there are {len(actions)} prefix_actions; max_steps is {program.limits.max_steps}"
+        )
+    for action in actions:
+        check_action(program, action)
+
+
+def read_options(options_json: bytes, max_bytes: int) -> bytes:
+    """Check the options of a reset.
+
+    Returns:
+        The same object, written without what only some readers of JSON take. It is not kept
+        as an object: that may take sixty times as much.
+
+    Raises:
+        InvalidRequestError: If they are no JSON object, too long, or nested too deep, or have
+            too many values.
     """
     if not options_json:
-        return {}
+        return b"{}"
     if len(options_json) > max_bytes:
         raise InvalidRequestError(
             f"options_json is {len(options_json)} bytes; this server takes {max_bytes}"
+        )
+    if values.are_more(options_json, _MAX_OPTIONS_VALUES):
+        raise InvalidRequestError(
+            f"options_json has more than {_MAX_OPTIONS_VALUES} values; write them as one text"
         )
     try:
         options = json.loads(options_json)
@@ -63,7 +90,7 @@ def parse_options(options_json: bytes, max_bytes: int) -> dict[str, Any]:
         raise InvalidRequestError(
             f"options_json is nested deeper than {_MAX_OPTIONS_DEPTH} levels"
         )
-    return options
+    return json.dumps(options).encode()
 
 
 def _is_deeper_than(value: Any, levels: int) -> bool:

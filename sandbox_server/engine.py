@@ -53,7 +53,9 @@ class Engine:
         self._runtimes = runtimes
         self._work = Work(config)
         self._programs = Programs(config, runtimes, self.jails, self._work)
-        self._player = Player(config, self.jails, self._programs, self.episodes, self._work)
+        self._player = Player(
+            config, self.jails, self._programs, self.episodes, self._work, self.unread
+        )
         # The service's verbs, each as the part that does it has it: no layer on the way.
         self.register = self._programs.register
         self.reset = self._player.reset

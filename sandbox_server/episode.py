@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server.channel import Channel
+
+# A step whose result may take so much counts for one.
+USUAL_RESULT_BYTES = 64 * 1024
 
 
 @dataclass(slots=True)
@@ -19,6 +22,9 @@ class ProgramRecord:
     Attributes:
         code: The program compiled, by a process that had run nothing of it. Opaque here:
             only this program's own processes read it. Empty if it was too long to pass on.
+        forgotten: Whether only episodes remember it any more.
+        step_cost: For how many a step of it counts among those that run at once: what its
+            result may take waits in the server's memory.
     """
 
     program_id: str
@@ -28,6 +34,12 @@ class ProgramRecord:
     limits: pb.Limits
     response: pb.RegisterProgramResponse
     code: bytes = b""
+    forgotten: bool = False
+    step_cost: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        largest = self.limits.max_observation_bytes + self.limits.max_info_bytes
+        self.step_cost = max(1, largest // USUAL_RESULT_BYTES)
 
     @property
     def record_bytes(self) -> int:
@@ -70,7 +82,7 @@ class Episode:
     episode_id: str
     program: ProgramRecord
     seed: int
-    options: dict[str, Any]
+    options_json: bytes
     max_turns: int
     turn_cap: int
     started_at: float

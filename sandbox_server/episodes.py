@@ -17,6 +17,8 @@ from sandbox_server.telemetry.calls import Subject
 _log = logging.getLogger(__name__)
 
 _SWEEP_INTERVAL_S = 1.0
+# Records are also added up when they may have grown by this part of their bound.
+_LOOKS_A_BOUND = 16
 
 
 class Episodes:
@@ -30,6 +32,7 @@ class Episodes:
     def __init__(self, config: ServerConfig, audit: Callable[..., None]) -> None:
         self.ended_total: collections.Counter[str] = collections.Counter()
         self.records_full = False
+        self._grown_bytes = 0
         self._config = config
         self._audit = audit
         self._episodes: dict[str, Episode] = {}
@@ -39,8 +42,14 @@ class Episodes:
         return len(self._episodes)
 
     def record_bytes(self) -> int:
-        """What all records take."""
-        return sum(episode.record_bytes for episode in self._episodes.values())
+        """What all records take, programs that are remembered for them alone included."""
+        programs = {
+            id(episode.program): episode.program
+            for episode in self._episodes.values()
+            if episode.program.forgotten
+        }
+        own = sum(episode.record_bytes for episode in self._episodes.values())
+        return own + sum(program.record_bytes for program in programs.values())
 
     def live(self) -> int:
         """Episodes that can take a step."""
@@ -48,6 +57,25 @@ class Episodes:
 
     def add(self, episode: Episode) -> None:
         self._episodes[episode.episode_id] = episode
+        program = episode.program
+        self.note_growth(episode.record_bytes + (program.record_bytes if program.forgotten else 0))
+
+    def note_growth(self, size: int) -> None:
+        """Records take more now; when it is much since the last look, look again."""
+        self._grown_bytes += size
+        if self._grown_bytes > self._config.max_record_bytes // _LOOKS_A_BOUND:
+            self.bound_records()
+
+    def check_room(self) -> None:
+        """Check that records may grow.
+
+        Raises:
+            CapacityError, QuotaError: If those of live episodes alone are over the bound.
+        """
+        if self.records_full:
+            raise self._config.full(
+                "the transcripts of live episodes fill the bound on records; close some"
+            )
 
     def find(self, episode_id: str) -> Episode:
         """Look an episode up.
@@ -120,12 +148,22 @@ class Episodes:
                 self._forget(episode)
         excess_bytes = self.record_bytes() - self._config.max_record_bytes
         if excess_bytes > 0:
-            for episode in self._ended():
-                self._forget(episode)
-                excess_bytes -= episode.record_bytes
-                if excess_bytes <= 0:
-                    break
+            excess_bytes = self._forget_bytes(excess_bytes)
         self.records_full = excess_bytes > 0
+        self._grown_bytes = 0
+
+    def _forget_bytes(self, excess_bytes: int) -> int:
+        """Forget ended episodes until so much is free; returns what could not be freed."""
+        holders = collections.Counter(id(e.program) for e in self._episodes.values())
+        for episode in self._ended():
+            self._forget(episode)
+            excess_bytes -= episode.record_bytes
+            holders[id(episode.program)] -= 1
+            if episode.program.forgotten and not holders[id(episode.program)]:
+                excess_bytes -= episode.program.record_bytes
+            if excess_bytes <= 0:
+                break
+        return excess_bytes
 
     def _ended(self) -> list[Episode]:
         return [episode for episode in self._episodes.values() if not episode.live]

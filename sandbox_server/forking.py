@@ -51,6 +51,7 @@ class Forker:
         episode = self._episodes.find(request.episode_id)
         limits = episode.program.limits
         self._check_running(episode)
+        self._episodes.check_room()
         if not 1 <= request.copies <= limits.max_processes - 1:
             raise InvalidRequestError(
                 f"copies is {request.copies}; this program was registered with "
@@ -59,7 +60,7 @@ class Forker:
             )
         copies: list[Episode] = []
         try:
-            with self._work.item():
+            async with self._work.item():
                 while len(copies) < request.copies:
                     copies.append(await self._copy(episode))
         except BaseException:

@@ -12,6 +12,7 @@ from sandbox_server import answers, replay
 from sandbox_server.episode import Episode
 from sandbox_server.failures import ProgramFailedError
 from sandbox_server.jail_pool import REPLAY_HASH_SEED, JailPool
+from sandbox_server.work import Work
 from sandbox_server.worker import frames
 
 # The number only: a pattern for the rest of the line would try every space in it as its
@@ -20,12 +21,13 @@ _STEP_NUMBER = re.compile(r"(?:step\s*)?\d+\s*[.):]", re.IGNORECASE)
 
 
 async def run(
-    jails: JailPool, episode: Episode, oracle: pb.OracleResult, timeout_s: float
+    jails: JailPool, work: Work, episode: Episode, oracle: pb.OracleResult, timeout_s: float
 ) -> None:
     """Ask a fresh process for its solution, and play it in another until a plan wins.
 
     Args:
         jails: Where the processes come from.
+        work: Where its steps count.
         episode: Whose program, seed and options to use.
         oracle: Filled in with what came of it.
         timeout_s: Wall seconds of each call.
@@ -37,6 +39,7 @@ async def run(
     try:
         for plan in await _plans(jails, episode, timeout_s):
             replies = await _play(jails, episode, plan, timeout_s)
+            work.count_replayed(len(replies))
             last = replies[-1] if replies else None
             oracle.Clear()
             oracle.outcome = pb.OUTCOME_COMPLETED
@@ -57,7 +60,7 @@ async def _plans(jails: JailPool, episode: Episode, timeout_s: float) -> list[li
     try:
         await replay.start_over(channel, episode, timeout_s)
         reply = await replay.call(channel, frames.SOLUTION, b"", timeout_s)
-        return plans_of(json.loads(reply.extra)["solution"])
+        return plans_of(json.loads(reply.extra)["solution"], episode.turn_cap)
     except answers.MALFORMED:
         failure = answers.malformed("a solution that is not one")
         raise ProgramFailedError(failure) from None
@@ -76,20 +79,24 @@ async def _play(
         channel.close()
 
 
-def plans_of(solution: Any) -> list[list[str]]:
+def plans_of(solution: Any, most: int) -> list[list[str]]:
     """Ways to play what a program's solution() returned, the likeliest first.
 
     A list is the actions. A text is one final answer, or numbered steps. Public games
     expect their actions in a box, and their solutions often leave it out.
 
+    Args:
+        solution: What it returned, as JSON has it.
+        most: Actions that an episode takes at most; more are left out.
+
     Source: shapes of solution() seen in public generated environments.
     """
     if isinstance(solution, list):
-        plans = [[answers.encodable(str(action)) for action in solution]]
+        plans = [[answers.encodable(str(action)) for action in solution[:most]]]
     else:
         text = answers.encodable(str(solution))
         numbered = [said for line in text.splitlines() if (said := _numbered_step(line))]
-        plans = [numbered, [text]] if len(numbered) > 1 else [[text]]
+        plans = [numbered[:most], [text]] if len(numbered) > 1 else [[text]]
     boxed = [[_boxed(action) for action in plan] for plan in plans]
     return plans + [plan for plan in boxed if plan not in plans]
 

@@ -6,7 +6,6 @@ import functools
 import secrets
 import time
 from collections.abc import Callable
-from typing import Any
 
 from sandbox_api.errors import (
     EpisodeEndedError,
@@ -20,9 +19,15 @@ from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import answers, replay
 from sandbox_server.channel import Answer, Channel
-from sandbox_server.checks import check_action, parse_options, timeout_of
+from sandbox_server.checks import check_action, check_prefix, read_options, timeout_of
 from sandbox_server.config import ServerConfig
-from sandbox_server.episode import Episode, ProgramRecord, StepRecord, observation_digest
+from sandbox_server.episode import (
+    USUAL_RESULT_BYTES,
+    Episode,
+    ProgramRecord,
+    StepRecord,
+    observation_digest,
+)
 from sandbox_server.episodes import Episodes
 from sandbox_server.failures import (
     Failure,
@@ -34,6 +39,7 @@ from sandbox_server.jail_pool import PLAY_HASH_SEED, JailPool
 from sandbox_server.programs import Programs
 from sandbox_server.telemetry.calls import Subject
 from sandbox_server.telemetry.metrics import outcome_name
+from sandbox_server.unread import Unread
 from sandbox_server.work import Work
 from sandbox_server.worker import frames
 
@@ -59,6 +65,7 @@ class Player:
         programs: Programs,
         episodes: Episodes,
         work: Work,
+        unread: Unread,
     ) -> None:
         self.steps_total = 0
         self._work = work
@@ -66,6 +73,7 @@ class Player:
         self._jails = jails
         self._programs = programs
         self._episodes = episodes
+        self._unread = unread
 
     # -- reset -------------------------------------------------------------------------
 
@@ -73,8 +81,7 @@ class Player:
         """Start one episode. Service errors come back in the result."""
         result = pb.ResetResult(index=index)
         try:
-            with self._work.item():
-                await self._reset(item, result)
+            await self._reset(item, result)
         except ProgramFailedError as error:
             result.outcome = error.failure.outcome
             result.diagnostic.CopyFrom(error.failure.diagnostic)
@@ -88,9 +95,20 @@ class Player:
 
     async def _reset(self, item: pb.ResetItem, result: pb.ResetResult) -> None:
         program = self._programs.find(item.program_id)
-        options = parse_options(item.options_json, self._config.max_options_bytes)
-        for action in item.prefix_actions:
-            check_action(program, action)
+        options = read_options(item.options_json, self._config.max_options_bytes)
+        check_prefix(program, item.prefix_actions)
+        replayed = len(item.prefix_actions)
+        if replayed:
+            self._work.admit_replay()
+        # All their results wait in memory until the last one is there.
+        most_results = _MAX_PREFIX_RESULTS_BYTES // USUAL_RESULT_BYTES
+        async with self._work.item(min(program.step_cost * (1 + replayed), most_results)):
+            self._check_room()
+            await self._play(program, item, options, result)
+
+    async def _play(
+        self, program: ProgramRecord, item: pb.ResetItem, options: bytes, result: pb.ResetResult
+    ) -> None:
         channel: Channel | None = await self._jails.spawn(program, PLAY_HASH_SEED)
         assert channel is not None
         try:
@@ -107,26 +125,26 @@ class Player:
         channel: Channel,
         program: ProgramRecord,
         item: pb.ResetItem,
-        options: dict[str, Any],
+        options_json: bytes,
         result: pb.ResetResult,
     ) -> Episode:
         timeout_s = timeout_of(item.timeout_s, program)
         await replay.load(channel, program, describe=False)
-        first = await replay.reset(channel, item.seed, options, item.max_turns, timeout_s)
+        first = await replay.reset(channel, item.seed, options_json, item.max_turns, timeout_s)
         tools = answers.checked_tools(first.extra)
         now = time.monotonic()
         episode = Episode(
             episode_id=secrets.token_urlsafe(16),
             program=program,
             seed=item.seed,
-            options=options,
+            options_json=options_json,
             max_turns=item.max_turns,
             turn_cap=min(item.max_turns or program.limits.max_steps, program.limits.max_steps),
             started_at=now,
             last_used_at=now,
             channel=channel,
             reset_digest=observation_digest(first.observation),
-            record_bytes=len(item.options_json),
+            record_bytes=len(options_json),
         )
         last = first
         prefix_bytes = 0
@@ -139,6 +157,7 @@ class Player:
             replies = await replay.play(
                 channel, [action], episode.turn_cap - episode.next_index, timeout_s
             )
+            self._work.count_replayed()
             last = replies[0]
             step = self._record(episode, action, last)
             prefix_bytes += episode.last_result_bytes
@@ -165,10 +184,7 @@ class Player:
                 return
             if episode.waiters:
                 raise StepOrderError("the step before is in work; wait for its result")
-            if self._episodes.records_full:
-                raise self._config.full(
-                    "the transcripts of live episodes fill the bound on records; close some"
-                )
+            self._episodes.check_room()
             program = episode.program
             action = item.action
             check_action(program, action)
@@ -181,17 +197,27 @@ class Player:
         episode.next_index = step_index + 1
         episode.actions.append(action)
         episode.record_bytes += len(action) + _STEP_RECORD_BYTES
+        self._episodes.note_growth(len(action) + _STEP_RECORD_BYTES)
         episode.waiters.append((index, put))
 
-        if self._work.begin_step():
+        if self._work.begin_step(program.step_cost):
             self._start(episode, action, timeout_s)
         else:
-            self._work.wait(functools.partial(self._start, episode, action, timeout_s))
+            start = functools.partial(self._start, episode, action, timeout_s)
+            self._work.wait(start, program.step_cost)
 
     def _start(self, episode: Episode, action: str, timeout_s: float) -> None:
         if episode.channel is None:
             # It was ended while its step waited for others.
             self._on_step(episode, Lost("the episode has ended"))
+            return
+        try:
+            self._check_room()
+        except SandboxError as error:
+            # It waited while the results of those before it filled what there is.
+            self._take_back(episode)
+            self._tell(episode, pb.StepResult(error=item_from_error(error)), keep=False)
+            self._work.end_step(episode.program.step_cost)
             return
         episode.channel.request(
             frames.STEP,
@@ -199,6 +225,21 @@ class Player:
             timeout_s,
             lambda answer: self._on_step(episode, answer),
         )
+
+    def _check_room(self) -> None:
+        """Check that there is memory for one more result.
+
+        Raises:
+            CapacityError, QuotaError: If there is none.
+        """
+        self._episodes.check_room()
+        self._unread.admit()
+
+    @staticmethod
+    def _take_back(episode: Episode) -> None:
+        """The last step has not been begun, and may come again."""
+        episode.next_index -= 1
+        episode.record_bytes -= len(episode.actions.pop()) + _STEP_RECORD_BYTES
 
     def _answer_from_record(
         self, episode: Episode, index: int, item: pb.StepItem, put: Put
@@ -235,7 +276,7 @@ class Player:
             self._episodes.end(episode, "internal")
             if episode.waiters:
                 self._tell(episode, pb.StepResult(error=said), keep=False)
-        self._work.end_step()
+        self._work.end_step(episode.program.step_cost)
 
     def _settle(self, episode: Episode, answer: Answer) -> None:
         if type(answer) is frames.Reply:
@@ -299,6 +340,7 @@ class Player:
         )
         shown_bytes = len(observation) + len(reply.info)
         episode.record_bytes += shown_bytes - episode.last_result_bytes
+        self._episodes.note_growth(shown_bytes - episode.last_result_bytes)
         episode.last_result_bytes = shown_bytes
         episode.last_result = result
         if reply.terminated or reply.truncated:

@@ -11,12 +11,16 @@ import asyncio
 import heapq
 import logging
 import select
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 _log = logging.getLogger(__name__)
 
 _MAX_EVENTS = 1024
+# What is left then has its turn after everybody else's. Each tenant has a poller, and some
+# answers take long to read: one tenant's must not all come before another's.
+_SLICE_S = 0.01
 
 
 class Poller:
@@ -26,6 +30,7 @@ class Poller:
         self._loop = loop
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[int], None]] = {}
+        self._left: deque[tuple[int, Callable[[int], None] | None, int]] = deque()
         self._deadlines: list[tuple[float, int, Callable[[Any], None], Any]] = []
         self._deadline_serial = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -76,13 +81,19 @@ class Poller:
         self._timer = self._loop.call_at(deadlines[0][0], self._expire) if deadlines else None
 
     def _serve(self) -> None:
-        callbacks = self._callbacks
-        for fd, events in self._epoll.poll(0, _MAX_EVENTS):
-            callback = callbacks.get(fd)
-            # A callback earlier in this round may have removed a later descriptor.
-            if callback is not None:
+        callbacks, left, now = self._callbacks, self._left, self._loop.time
+        if not left:
+            found = self._epoll.poll(0, _MAX_EVENTS)
+            left.extend((fd, callbacks.get(fd), events) for fd, events in found)
+        until = now() + _SLICE_S
+        while left:
+            fd, callback, events = left.popleft()
+            # An earlier callback may have removed it, and the number may be another's by now.
+            if callback is not None and callbacks.get(fd) is callback:
                 try:
                     callback(events)
                 except Exception:
                     _log.exception("serving a socket failed")
                     self.remove(fd)
+                if now() > until:
+                    return

@@ -71,7 +71,7 @@ class Programs:
             return known.response
         channel = None
         try:
-            with self._work.item():
+            async with self._work.item():
                 channel = await self._jails.spawn(program, PLAY_HASH_SEED)
                 await self._load(channel, program)
         except ProgramFailedError as error:
@@ -104,6 +104,7 @@ class Programs:
         known = self._known.pop(program_id, None)
         if known is not None:
             self._known_bytes -= known.record_bytes
+            known.forgotten = True
 
     def _checked(self, request: pb.RegisterProgramRequest) -> ProgramRecord:
         source = request.source

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from sandbox_api.errors import EpisodeLostError
 from sandbox_api.v1 import sandbox_pb2 as pb
@@ -82,16 +81,16 @@ async def load(channel: Channel, program: ProgramRecord, *, describe: bool) -> f
 
 
 async def reset(
-    channel: Channel, seed: int, options: dict[str, Any], max_turns: int, timeout_s: float
+    channel: Channel, seed: int, options_json: bytes, max_turns: int, timeout_s: float
 ) -> frames.Reply:
-    body = {"seed": seed, "options": options, "max_turns": max_turns}
-    return await call(channel, frames.RESET, json.dumps(body).encode(), timeout_s)
+    body = b'{"seed": %d, "max_turns": %d, "options": %s}' % (seed, max_turns, options_json)
+    return await call(channel, frames.RESET, body, timeout_s)
 
 
 async def start_over(channel: Channel, episode: Episode, timeout_s: float) -> frames.Reply:
     """Load an episode's program into a fresh process, and reset it as the episode was."""
     await load(channel, episode.program, describe=False)
-    return await reset(channel, episode.seed, episode.options, episode.max_turns, timeout_s)
+    return await reset(channel, episode.seed, episode.options_json, episode.max_turns, timeout_s)
 
 
 async def play(

@@ -40,7 +40,8 @@ class Verifier:
         """Replay one episode's transcript in a fresh process, and compare."""
         verdict = pb.Verdict(index=index)
         try:
-            with self._work.item():
+            self._work.admit_replay()
+            async with self._work.item():
                 await self._verify(item, verdict)
         except TimeoutError:
             late = InvalidRequestError(
@@ -70,7 +71,7 @@ class Verifier:
             async with asyncio.timeout(episode.program.limits.lifetime_s):
                 await self._replay(episode, verdict, timeout_s)
                 if item.run_oracle and episode.program.response.has_solution:
-                    await oracle.run(self._jails, episode, verdict.oracle, timeout_s)
+                    await oracle.run(self._jails, self._work, episode, verdict.oracle, timeout_s)
         finally:
             episode.users -= 1
             episode.last_used_at = time.monotonic()
@@ -93,6 +94,7 @@ class Verifier:
             for step_index, action in enumerate(actions):
                 remaining = episode.turn_cap - step_index
                 reply = (await replay.play(channel, [action], remaining, timeout_s))[0]
+                self._work.count_replayed()
                 if step_index >= len(steps):
                     # The record says that this step failed, and the replay did not.
                     recorded = outcome_name(last.outcome)  # type: ignore[union-attr]

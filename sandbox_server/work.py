@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
+
+from sandbox_api.errors import CapacityError, QuotaError
 
 from sandbox_server.config import ServerConfig
 from sandbox_server.rate import Rate
@@ -14,9 +17,9 @@ from sandbox_server.rate import Rate
 class Work:
     """What one engine has in work, whichever verb it is of.
 
-    A server with several tenants runs only so many steps of each at once, and keeps the rest
-    waiting here: with thousands of one tenant's processes ready to run, the kernel would come
-    to another's few only after them.
+    A server with several tenants runs only so much of each at once, and keeps the rest waiting
+    here: with thousands of one tenant's processes ready to run, the kernel would come to
+    another's few only after them. Items whose results may be large count for more than one.
 
     Attributes:
         pending_items: Items in work in all calls together, waiting ones included.
@@ -30,11 +33,11 @@ class Work:
         self._may_run = config.max_running_steps if config.tenant else sys.maxsize
         self._running = 0
         self._starting = False
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
 
     @property
     def waiting_steps(self) -> int:
-        """Steps that wait for others of the same tenant."""
+        """Items that wait for others of the same tenant."""
         return len(self._waiting)
 
     def admit(self) -> None:
@@ -46,15 +49,35 @@ class Work:
         if self.pending_items >= self._config.max_pending_items:
             raise self._config.full(f"{self.pending_items} items are in work, the bound")
 
-    @contextlib.contextmanager
-    def item(self) -> Iterator[None]:
-        """Count one item while the block runs; raises as `admit`."""
+    @contextlib.asynccontextmanager
+    async def item(self, cost: int = 1) -> AsyncIterator[None]:
+        """Wait for an item's turn, and count it while the block runs; raises as `admit`.
+
+        Args:
+            cost: For how many it counts.
+        """
         self.admit()
-        self.pending_items += 1
+        if not self.begin_step(cost):
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.wait(lambda: self._grant(turn, cost), cost)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():
+                    # It had come, and nobody takes it.
+                    self.end_step(cost)
+                raise
         try:
             yield
         finally:
-            self.pending_items -= 1
+            self.end_step(cost)
+
+    def _grant(self, turn: asyncio.Future[None], cost: int) -> None:
+        if turn.done():
+            # Its call was cancelled while it waited.
+            self.end_step(cost)
+        else:
+            turn.set_result(None)
 
     def admit_step(self) -> None:
         """Check that a step may be taken now, and count it against the rate.
@@ -65,37 +88,58 @@ class Work:
         if self.pending_items >= self._most_pending:
             self.admit()
         if self._rate is not None and (wait_s := self._rate.wait_s()):
-            # Not as soon as there is room for one: a batch would come back for each.
-            wait_s = max(wait_s, self._config.retry_delay_s)
-            raise self._config.full(f"over {self._rate.per_s:g} steps a second", wait_s)
+            raise self._too_early(self._rate, wait_s)
 
-    def begin_step(self) -> bool:
-        """Count a step in.
+    def admit_replay(self) -> None:
+        """Check that steps may be played again now, each then to be told to `count_replayed`.
+
+        Raises:
+            QuotaError: If it is too early.
+        """
+        if self._rate is not None and (wait_s := self._rate.owed_s()):
+            raise self._too_early(self._rate, wait_s)
+
+    def count_replayed(self, steps: int = 1) -> None:
+        """Count steps that a reset, a verification or an oracle has played against the rate."""
+        if self._rate is not None:
+            self._rate.take(steps)
+
+    def _too_early(self, rate: Rate, wait_s: float) -> CapacityError | QuotaError:
+        # Not as soon as there is room for one: a batch would come back for each.
+        wait_s = max(wait_s, self._config.retry_delay_s)
+        return self._config.full(f"over {rate.per_s:g} steps a second", wait_s)
+
+    def begin_step(self, cost: int = 1) -> bool:
+        """Count a step, or another item, in.
 
         Returns:
             Whether it may run now; one that may not is to be handed to `wait`. Each has one
-            `end_step`.
+            `end_step`, of the same cost.
         """
         self.pending_items += 1
-        if self._running < self._may_run:
-            self._running += 1
+        if self._fits(cost) and not self._waiting:
+            self._running += cost
             return True
         return False
 
-    def wait(self, start: Callable[[], None]) -> None:
-        """Start a step when another one has ended."""
-        self._waiting.append(start)
+    def _fits(self, cost: int) -> bool:
+        return self._running + cost <= self._may_run or self._running == 0
 
-    def end_step(self) -> None:
+    def wait(self, start: Callable[[], None], cost: int = 1) -> None:
+        """Start a step when others have ended."""
+        self._waiting.append((cost, start))
+
+    def end_step(self, cost: int = 1) -> None:
         """A step that ran, or came to nothing when its turn came, has its answer."""
         self.pending_items -= 1
-        self._running -= 1
+        self._running -= cost
         if self._waiting and not self._starting:
             # A step may be answered while it is started: this loop goes on with the next one.
             self._starting = True
             try:
-                while self._waiting and self._running < self._may_run:
-                    self._running += 1
-                    self._waiting.popleft()()
+                while self._waiting and self._fits(self._waiting[0][0]):
+                    due, start = self._waiting.popleft()
+                    self._running += due
+                    start()
             finally:
                 self._starting = False

@@ -43,6 +43,8 @@ from sandbox_api.v1 import sandbox_pb2_grpc as pb_grpc
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 # Text of one request: below the above even at four UTF-8 bytes a character.
 MAX_CALL_CHARACTERS = 12 * 1024 * 1024
+# What an action counts for beside its text: servers bound how many come in one request.
+_ACTION_CHARACTERS = 128
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -180,7 +182,10 @@ class AsyncSandboxClient:
             deadlines=deadlines,
             reregister=self._reregister if self._rebuild_lost else None,
         )
-        sizes = [sum(map(len, item.prefix_actions)) for item in items]
+        sizes = [
+            sum(map(len, item.prefix_actions)) + _ACTION_CHARACTERS * len(item.prefix_actions)
+            for item in items
+        ]
         await self._run(batch, sizes)
         return results
 

@@ -131,17 +131,18 @@ async def test_records_are_bounded_by_what_they_take(backend: str) -> None:
     async with serving(backend=backend, max_record_bytes=1 << 20) as small:
         episodes = await small.start(COUNTER, 4)
         action = "x" * 60_000
-        for episode in episodes:
-            for index in range(6):
-                (result,) = await small.act((episode, index, action))
+        for index in range(4):
+            for result in await small.act(*[(episode, index, action) for episode in episodes]):
                 assert result.outcome == pb.OUTCOME_COMPLETED
-        small.engine.episodes.bound_records()
-        (full,) = await small.act((episodes[0], 6, action))
-        assert full.error.reason == pb.ERROR_REASON_CAPACITY
+        # At once: not only when somebody looks.
+        late = await small.act(*[(episode, 4, action) for episode in episodes])
+        assert {result.error.reason for result in late} >= {pb.ERROR_REASON_CAPACITY}
+        assert small.engine.episodes.record_bytes() < 1.2 * (1 << 20)
+        (item,) = await small.reset(pb.ResetItem(program_id=await small.register()))
+        assert item.error.reason == pb.ERROR_REASON_CAPACITY
         await small.close(*episodes[:2])
         small.engine.episodes.bound_records()
-        (result,) = await small.act((episodes[2], 6, action))
-        assert result.outcome == pb.OUTCOME_COMPLETED
+        assert (await small.act((episodes[3], 4, action)))[0].outcome == pb.OUTCOME_COMPLETED
 
 
 async def test_many_steps_with_long_timeouts_are_few_timers() -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import functools
 from pathlib import Path
 
 import pytest
 from sandbox_api.errors import CapacityError, QuotaError
+from sandbox_api.v1 import sandbox_pb2 as pb
 
+from sandbox_server.authentication import token_sha256
 from sandbox_server.config import DEFAULT_TENANT, ServerConfig, TenantConfig
 from sandbox_server.rate import Rate
 from sandbox_server.tenants import TenantFileError, parts, read_tenants
 from sandbox_server.work import Work
+from tests.server.conftest import COUNTER
+from tests.server.small import serving
 
 HASH = "0" * 64
 
@@ -151,3 +156,60 @@ def test_steps_that_are_answered_as_they_start_need_no_stack() -> None:
         work.wait(work.end_step)
     work.end_step()
     assert (work.pending_items, work.waiting_steps) == (0, 0)
+
+
+async def test_resets_and_replays_wait_for_their_turn_and_leave_it_when_cancelled() -> None:
+    work = Work(dataclasses.replace(ServerConfig(), tenant="a", max_running_steps=4))
+    ran: list[str] = []
+
+    async def item(name: str, cost: int) -> None:
+        async with work.item(cost):
+            ran.append(name)
+            await asyncio.sleep(0.01)
+
+    assert work.begin_step(3)
+    large, small, gone = (
+        asyncio.create_task(item(name, cost)) for name, cost in (("l", 9), ("s", 1), ("g", 1))
+    )
+    await asyncio.sleep(0.02)
+    # The small ones do not overtake the large one, which would never come.
+    assert (ran, work.pending_items, work.waiting_steps) == ([], 4, 3)
+    gone.cancel()
+    work.end_step(3)
+    await asyncio.gather(large, small)
+    assert ran == ["l", "s"]
+    assert (work.pending_items, work.waiting_steps) == (0, 0)
+    assert work.begin_step(4)
+
+
+def test_replayed_steps_count_against_the_rate() -> None:
+    now = 100.0
+    rate = Rate(4, lambda: now)
+    assert rate.owed_s() == 0
+    rate.take(10)
+    assert (rate.owed_s(), rate.wait_s()) == (1.75, 1.75)
+    now += 1.75
+    assert (rate.owed_s(), rate.wait_s()) == (0, 0)
+
+
+async def test_steps_of_resets_and_verifications_are_no_way_around_the_rate() -> None:
+    tenants = (TenantConfig("a", token_sha256("t"), steps_per_s=5),)
+    async with serving(tenants=tenants) as small:
+        bearer = [("authorization", "Bearer t")]
+        register = pb.RegisterProgramRequest(source=COUNTER)
+        program = (await small.stub.RegisterProgram(register, metadata=bearer)).program_id
+        item = pb.ResetItem(program_id=program, prefix_actions=["-"] * 40)
+
+        async def reset() -> pb.ResetResult:
+            call = small.stub.Reset(pb.ResetRequest(items=[item]), metadata=bearer)
+            (result,) = [r async for response in call for r in response.results]
+            return result
+
+        first, second = await reset(), await reset()
+        assert first.outcome == pb.OUTCOME_COMPLETED
+        assert second.error.reason == pb.ERROR_REASON_QUOTA
+        assert second.error.retry_delay_s > 5
+        verify = pb.VerifyRequest(items=[pb.VerifyItem(episode_id=first.episode_id)])
+        call = small.stub.Verify(verify, metadata=bearer)
+        (verdict,) = [r async for response in call for r in response.results]
+        assert verdict.error.reason == pb.ERROR_REASON_QUOTA

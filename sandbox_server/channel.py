@@ -19,6 +19,7 @@ from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import host_process
 from sandbox_server.failures import Failure, Lost, ProcessEnd, blame
+from sandbox_server.family import Family
 from sandbox_server.poller import Poller
 from sandbox_server.worker import frames
 
@@ -44,26 +45,6 @@ class Owner(Protocol):
     """What a channel needs from the jail that holds its process."""
 
     def kill(self, channel: Channel) -> None: ...
-
-
-class Family:
-    """An episode process and its copies: they share a user id and a scratch folder.
-
-    Attributes:
-        user: Their user id, as their jail sees it; 0 when they have none of their own.
-        members: How many of them there are.
-        sweep: Whether they may have left processes behind, to be killed before the id is
-            given on.
-        born: How many members there have been; each brings its own CPU time.
-    """
-
-    __slots__ = ("born", "members", "sweep", "user")
-
-    def __init__(self, user: int, *, sweep: bool) -> None:
-        self.user = user
-        self.members = 1
-        self.born = 1
-        self.sweep = sweep
 
 
 class _Pending(NamedTuple):

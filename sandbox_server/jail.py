@@ -21,10 +21,11 @@ from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import host_process
 from sandbox_server.backends import Backend, BackendError
-from sandbox_server.channel import Answer, Channel, Family
+from sandbox_server.channel import Answer, Channel
 from sandbox_server.config import ServerConfig
 from sandbox_server.cpu_meter import CpuWatch
 from sandbox_server.failures import Lost, ProcessEnd
+from sandbox_server.family import Family
 from sandbox_server.poller import Poller
 from sandbox_server.runtime import Runtime
 from sandbox_server.worker import frames

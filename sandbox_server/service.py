@@ -188,13 +188,15 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
         Raises:
             UnauthenticatedError: If it is nobody who may.
         """
+        tenant = ""
         try:
             tenant = self._authenticator.tenant(context)
         except UnauthenticatedError:
-            self._audit.record("refused", "")
+            self._audit.record("refused", tenant)
             raise
-        if call := calls.current():
-            call.tenant = tenant
+        finally:
+            if call := calls.current():
+                call.tenant = tenant
         return _Caller(tenant, self._engines[tenant])
 
     @staticmethod

@@ -10,8 +10,9 @@ from typing import Any
 from hypothesis import strategies as st
 from sandbox_api.v1 import sandbox_pb2 as pb
 
-from sandbox_server.channel import Answer, Channel, Family
+from sandbox_server.channel import Answer, Channel
 from sandbox_server.failures import Failure, ProcessEnd
+from sandbox_server.family import Family
 from sandbox_server.worker import frames
 from tests.fuzz.budget import fuzzed
 from tests.fuzz.inputs import replies

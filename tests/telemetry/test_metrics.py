@@ -16,15 +16,25 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from sandbox_api.client import AsyncSandboxClient
+from sandbox_api.errors import UnauthenticatedError
 from sandbox_api.types import Limits, ResetItem, StepItem
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import runtime
-from sandbox_server.config import AddressError, ServerConfig
+from sandbox_server.audit import AuditLog
+from sandbox_server.authentication import Authenticator
+from sandbox_server.config import AddressError, ServerConfig, TenantConfig
 from sandbox_server.engine import Engine
 from sandbox_server.server import Server
+from sandbox_server.service import SandboxService
+from sandbox_server.telemetry import calls
 from sandbox_server.telemetry.http import MetricsServer
-from sandbox_server.telemetry.metrics import LATENCY_BOUNDS_S, Histogram, TenantMetrics
+from sandbox_server.telemetry.metrics import (
+    LATENCY_BOUNDS_S,
+    Histogram,
+    Metrics,
+    TenantMetrics,
+)
 from tests.server.conftest import COUNTER
 
 _DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
@@ -168,6 +178,28 @@ async def test_a_request_that_is_no_message_is_counted_and_has_a_request_id(
     assert ("x-request-id", "mine") in tuple(refused.value.trailing_metadata() or ())
     found = await served.samples()
     assert found["spadework_refusals_total{reason=INVALID_REQUEST,tenant=default,verb=Step}"] == 1
+
+
+def test_a_call_of_a_stranger_is_nobodys() -> None:
+    """Also where its certificate alone could have said whose it is."""
+
+    class Stranger:
+        def auth_context(self) -> dict[str, list[bytes]]:
+            return {"x509_common_name": [b"stranger.example"]}
+
+        def invocation_metadata(self) -> tuple[()]:
+            return ()
+
+    authenticator = Authenticator([TenantConfig("alice", certificate="alice.example")])
+    service = SandboxService({}, authenticator, AuditLog())
+    call = calls.Call("Step", "id", Metrics())
+    token = calls._call.set(call)
+    try:
+        with pytest.raises(UnauthenticatedError):
+            service.caller(Stranger())  # type: ignore[arg-type]
+    finally:
+        calls._call.reset(token)
+    assert call.tenant == ""
 
 
 @pytest.mark.parametrize(

@@ -127,8 +127,12 @@ class Episodes:
         """End episodes that are idle or too old, and forget old records."""
         while True:
             await asyncio.sleep(_SWEEP_INTERVAL_S)
-            self._end_overdue()
-            self.bound_records()
+            try:
+                self._end_overdue()
+                self.bound_records()
+            except Exception:
+                # A server that sweeps no more ends no idle episode, and nobody would know.
+                _log.exception("a sweep failed")
 
     def _end_overdue(self) -> None:
         now = time.monotonic()

@@ -62,6 +62,7 @@ class _Chunks:
         self._unread = unread
         self._unread_bytes = 0
         self._closed = False
+        self._error: Exception | None = None
         self._results: list[Any] = []
         self._ready = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -79,9 +80,16 @@ class _Chunks:
         elif self._timer is None:
             self._timer = self._loop.call_later(_CHUNK_DELAY_S, self._ready.set)
 
+    def fail(self, error: Exception) -> None:
+        """A result will never come: the call ends, and does not wait for it."""
+        self._error = error
+        self._ready.set()
+
     async def __aiter__(self) -> AsyncGenerator[list[Any], None]:
         while self._left or self._results:
             await self._ready.wait()
+            if self._error is not None:
+                raise self._error
             self._ready.clear()
             if self._timer is not None:
                 self._timer.cancel()
@@ -342,7 +350,10 @@ async def _gather(
 
     async def one(index: int, item: Any) -> None:
         calls.about(item, index)
-        chunks.put(await work(index, item))
+        try:
+            chunks.put(await work(index, item))
+        except Exception as error:
+            chunks.fail(error)
 
     async def start() -> None:
         for index, item in enumerate(wanted):

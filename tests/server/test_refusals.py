@@ -101,6 +101,38 @@ async def test_a_batch_that_is_empty_or_too_long_is_an_invalid_request() -> None
         assert len(await small.step(item, item)) == 2
 
 
+async def test_an_item_that_fails_as_none_should_ends_the_call_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving() as small:
+
+        async def break_down(index: int, item: pb.VerifyItem) -> pb.Verdict:
+            raise RuntimeError("a fault of the server's own")
+
+        monkeypatch.setattr(small.engine, "verify", break_down)
+        with pytest.raises(grpc.aio.AioRpcError, match="request id") as caught:
+            await small.verify("nobody")
+        assert caught.value.code() is grpc.StatusCode.INTERNAL
+
+
+async def test_a_sweep_that_fails_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox_server.episodes._SWEEP_INTERVAL_S", 0.01)
+    swept = asyncio.Event()
+
+    async with serving() as small:
+
+        def sweep() -> None:
+            if failed:
+                swept.set()
+            failed.append(True)
+            raise RuntimeError("a fault of the server's own")
+
+        failed: list[bool] = []
+        monkeypatch.setattr(small.engine.episodes, "_end_overdue", sweep)
+        async with asyncio.timeout(30):
+            await swept.wait()
+
+
 async def test_a_full_server_says_when_to_try_again_and_serves_when_there_is_room() -> None:
     async with serving(max_episodes=2, retry_delay_s=0.125) as small:
         program_id = await small.register()

@@ -124,7 +124,8 @@ class ServerConfig:
             was reached may come on top.
         unread_timeout_s: How long a client may leave the next message of a call unread before
             the call is ended.
-        max_running_steps: With several tenants, steps that the machine is given at once; each
+        request_timeout_s: How long the message of a call may take to come.
+        max_running_steps: With several tenants, steps and other items that run at once; each
             tenant has its share, and what is over waits at the server, so that one tenant's
             burst is not in front of another's step.
         max_steps_per_s: Steps a second; 0 means no bound.
@@ -175,6 +176,7 @@ class ServerConfig:
     max_pending_items: int = 32_768
     max_unread_bytes: int = 1024 * _MIB
     unread_timeout_s: float = 60.0
+    request_timeout_s: float = 30.0
     max_running_steps: int = 1_024
     max_steps_per_s: float = 0.0
     max_spawns_in_flight: int = 8

@@ -22,6 +22,7 @@ from sandbox_server.audit import AuditLog
 from sandbox_server.authentication import Authenticator, RefuseStrangers
 from sandbox_server.config import AddressError, ServerConfig
 from sandbox_server.engine import Engine
+from sandbox_server.promptness import RefuseSlow
 from sandbox_server.runtime import Runtime
 from sandbox_server.service import SERVICE_NAME, SandboxService
 from sandbox_server.telemetry.calls import CallInterceptor
@@ -76,6 +77,7 @@ class Server:
         self._server = grpc.aio.server(
             interceptors=[
                 RefuseStrangers(authenticator, SERVICE_NAME, self._note_stranger),
+                RefuseSlow(SERVICE_NAME, config.request_timeout_s),
                 CallInterceptor(SERVICE_NAME, self._metrics),
                 RefuseUnreadable(SERVICE_NAME),
             ],

@@ -9,12 +9,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 import grpc
 from sandbox_api.errors import UnauthenticatedError
 
+from sandbox_server import certificate_names
 from sandbox_server.config import DEFAULT_TENANT, TenantConfig
 from sandbox_server.refusal import refuse
 
 _HEADER = "authorization"
 _SCHEME = "bearer "
-_CERTIFICATE_NAMES = ("x509_common_name", "x509_subject_alternative_name")
+_CERTIFICATE = "x509_pem_cert"
 
 Metadata = Iterable[tuple[str, str | bytes]]
 
@@ -90,11 +91,12 @@ class Authenticator:
         return found
 
     def _certified(self, shown: Mapping[str, Iterable[bytes]]) -> TenantConfig | None:
-        names = {name.decode() for key in _CERTIFICATE_NAMES for name in shown.get(key, ())}
-        for tenant in self._tenants:
-            if tenant.certificate and tenant.certificate in names:
-                return tenant
-        return None
+        named = {
+            name for pem in shown.get(_CERTIFICATE, ()) for name in certificate_names.names(pem)
+        }
+        found = [t for t in self._tenants if t.certificate and t.certificate in named]
+        # One that names several is nobody's: which of them is meant is not to be guessed.
+        return found[0] if len(found) == 1 else None
 
 
 class RefuseStrangers(grpc.aio.ServerInterceptor):

@@ -67,7 +67,7 @@ class TenantConfig:
     Attributes:
         name: Appears in logs, metrics and the audit log.
         token_sha256: Hex SHA-256 of its bearer token; empty where it has none.
-        certificate: Common name, or a subject alternative name, of its client certificate;
+        certificate: Common name, or a DNS name, of its client certificate;
             empty where it has none. A tenant with both must show both.
         weight: Its share of what is not given out by number, beside the others' weights; also
             of the CPU, where cgroups can be had.

@@ -1,6 +1,6 @@
 """What each protection costs: steps and episode starts a second with one taken away at a time.
 
-    python bench/protections.py --rounds 9
+    python bench/protections.py --turns 150
 
 There is no switch for any of this in the server. Here a backend of the script's own starts
 jails from an edited policy, and zygotes from an edited copy of the worker, in this process

@@ -16,7 +16,11 @@ from collections import Counter
 from io import TextIOWrapper
 from typing import Any
 
+from sandbox_server.rate import Rate
 from sandbox_server.telemetry import calls
+
+# Lines of refused strangers a second: they cost nothing to cause, and a disk to keep.
+_REFUSALS_PER_S = 10.0
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +36,7 @@ class AuditLog:
         path: The file, made readable by its owner only; empty writes nothing.
 
     Attributes:
-        events_total: Events given to the file, by name and tenant.
+        events_total: Events, by name and tenant, those of strangers that a flood left out too.
         lost_total: Events that could not be written.
 
     Raises:
@@ -43,6 +47,8 @@ class AuditLog:
         self.events_total: Counter[tuple[str, str]] = Counter()
         self.lost_total = 0
         self._handler: _File | None = None
+        self._refusals = Rate(_REFUSALS_PER_S)
+        self._unwritten_refusals = 0
         if path:
             try:
                 self._handler = _File(path, self)
@@ -53,20 +59,40 @@ class AuditLog:
         """Write one event.
 
         Args:
-            event: What was done: "register", "reset", "end", "verify", "fork", "refused".
+            event: What was done: "register", "reset", "end", "verify", "fork".
             tenant: Who did it.
             told: More of it; an `episode` is cut to what is no secret.
         """
         if self._handler is None:
             return
+        self.events_total[event, tenant] += 1
+        self._write(self._handler, event, tenant, told)
+
+    def _write(self, handler: _File, event: str, tenant: str, told: dict[str, Any]) -> None:
         if "episode" in told:
             told["episode"] = told["episode"][: calls.SHOWN_ID_CHARACTERS]
         line = {"time": round(time.time(), 3), "event": event, "tenant": tenant}
         if call := calls.current():
             line |= {"peer": call.peer, "request_id": call.request_id}
         text = json.dumps(line | told)
-        self.events_total[event, tenant] += 1
-        self._handler.emit(logging.LogRecord("audit", logging.INFO, "", 0, text, None, None))
+        handler.emit(logging.LogRecord("audit", logging.INFO, "", 0, text, None, None))
+
+    def refused(self, **told: Any) -> None:
+        """Write that a stranger was refused; of a flood of them, some, and how many more.
+
+        Args:
+            told: More of it.
+        """
+        if self._handler is None:
+            return
+        self.events_total["refused", ""] += 1
+        if self._refusals.wait_s():
+            self._unwritten_refusals += 1
+            return
+        if self._unwritten_refusals:
+            told["not_written_before"] = self._unwritten_refusals
+            self._unwritten_refusals = 0
+        self._write(self._handler, "refused", "", told)
 
     def close(self) -> None:
         if self._handler is not None:

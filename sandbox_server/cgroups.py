@@ -59,6 +59,9 @@ def usable_controllers() -> tuple[str, ...]:
             folder.mkdir(exist_ok=True)
             if (folder / file).exists():
                 usable.append(name)
+    # Mounted together they are one: measuring a process would take it out of its part of the CPU.
+    if {"cpu", _METER} <= set(usable) and os.path.samefile(_MOUNT / "cpu", _MOUNT / _METER):
+        usable.remove(_METER)
     return tuple(usable)
 
 

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import host_process
+from sandbox_server.backends.ids import is_episode
 from sandbox_server.failures import Failure, Lost, ProcessEnd, blame
 from sandbox_server.family import Family
 from sandbox_server.poller import Poller
@@ -424,8 +425,9 @@ class Channel:
         """A process that outlives SIGKILL is stuck in the kernel; nobody waits for it."""
         if self.ended:
             return
-        if self.host is not None:
-            # Or it is the zygote that is stuck, and has not killed it.
+        if self.host is not None and is_episode(self.host[1]):
+            # Or it is the zygote that is stuck, and has not killed it. By its pid only where its
+            # user is nobody else's: an ordinary user's other processes have the same.
             host_process.kill(*self.host)
         self.on_exit(ProcessEnd(None, 0.0))
 

@@ -89,7 +89,7 @@ class Server:
         reflection.enable_server_reflection(names, self._server)
 
     def _note_stranger(self, peer: str) -> None:
-        self._audit.record("refused", "", peer=peer)
+        self._audit.refused(peer=peer)
         self._metrics.of("").refused("", UnauthenticatedError.reason)
 
     async def start(self) -> str:

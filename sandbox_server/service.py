@@ -200,7 +200,7 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
         try:
             tenant = self._authenticator.tenant(context)
         except UnauthenticatedError:
-            self._audit.record("refused", tenant)
+            self._audit.refused()
             raise
         finally:
             if call := calls.current():

@@ -12,6 +12,7 @@ import itertools
 import os
 import shutil
 import socket
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
@@ -87,7 +88,7 @@ class NsjailBackend(Backend):
     def start(self, runtime: Runtime, hash_seed: int) -> JailProcess:
         binary = find_nsjail()
         group = f"jail-{next(self._serial)}"
-        with contextlib.ExitStack() as undo:
+        with _kernel_refusals(), contextlib.ExitStack() as undo:
             ids = HostIds()
             undo.callback(self._tidy, group, ids)
             ours, theirs = control_pair()
@@ -171,6 +172,16 @@ class NsjailBackend(Backend):
             bound, place, most = bounds[controller]
             lines += [f"cgroup_{bound}: {most}", f'cgroup_{place}: "{parent}"']
         return lines
+
+
+@contextlib.contextmanager
+def _kernel_refusals() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise BackendError(
+            f"a jail could not be prepared: {error}; run `spadework doctor`"
+        ) from error
 
 
 def _bind(source: Path, target: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_server.audit import AuditError, AuditLog
+from sandbox_server.rate import Rate
 
 
 def events(path: Path) -> list[str]:
@@ -55,3 +56,17 @@ def test_a_full_disk_is_counted_and_raises_nothing() -> None:
 def test_a_log_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AuditError, match="cannot write the audit log"):
         AuditLog(str(tmp_path / "nowhere" / "audit.jsonl"))
+
+
+def test_a_flood_of_strangers_is_counted_and_fills_no_disk(path: Path) -> None:
+    now = 100.0
+    log = AuditLog(str(path))
+    log._refusals = Rate(10, lambda: now)
+    for _ in range(1_000):
+        log.refused(peer="ipv4:192.0.2.1:1")
+    assert log.events_total["refused", ""] == 1_000
+    assert events(path) == ["refused"] * 10
+    now += 1
+    log.refused()
+    log.close()
+    assert json.loads(path.read_text().splitlines()[-1])["not_written_before"] == 990

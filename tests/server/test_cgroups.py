@@ -176,3 +176,13 @@ def test_whoever_has_the_pid_of_a_process_that_ended_is_let_go(
         tree.close()
         assert stranger.poll() is None
         stranger.kill()
+
+
+@needs_cgroups
+def test_a_meter_that_would_take_a_process_from_its_part_of_the_cpu_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where cpu and cpuacct are mounted together."""
+    monkeypatch.setattr(cgroups.os.path, "samefile", lambda one, other: True)
+    assert "cpu" in cgroups.usable_controllers()
+    assert not cgroups.CgroupTree().measures_cpu

@@ -12,7 +12,6 @@ from markupsafe import escape
 
 from spadework.benchmark import subjects
 from spadework.benchmark.plan import TRIVIAL
-from spadework.benchmark.ratios import cpu_us
 from spadework.benchmark.report import Report, Row
 from spadework.report.charts import ticks
 
@@ -143,7 +142,7 @@ def _names(names: list[tuple[float, str, str, float]], right: float) -> list[str
 
 
 def _costs(rows: Sequence[Row], top: float) -> list[str]:
-    most = min(_MOST_US, max((_median_cost(row) for row in rows), default=1.0))
+    most = min(_MOST_US, max((_cost(row) for row in rows), default=1.0))
     left, right = 200, _WIDTH - 110
     parts = [f'<text class="title" x="16" y="{top}">CPU time of a step, microseconds</text>']
     at = 330.0
@@ -165,22 +164,22 @@ def _costs(rows: Sequence[Row], top: float) -> list[str]:
         label = f"{row.case.subject}, {row.case.episodes:,}"
         parts.append(f'<text class="end" x="{left - 8}" y="{y + 13}">{label}</text>')
         for _, figure, color in _SIDES:
-            width = (row.median(figure) or 0.0) / max(most, _median_cost(row)) * (right - left)
+            width = (row.median(figure) or 0.0) / max(most, _cost(row)) * (right - left)
             parts.append(
                 f'<rect x="{begin:.1f}" y="{y + 2}" width="{width:.1f}" height="{_ROW - 6}" '
                 f'fill="{color}"/>'
             )
             begin += width
-        cost = _median_cost(row)
+        cost = _cost(row)
         said = f"{cost:,.0f}" if cost >= 10 else f"{cost:.2g}"
         cut = " (cut)" if cost > most else ""
         parts.append(f'<text x="{begin + 6:.1f}" y="{y + 13}">{said}{cut}</text>')
     return parts
 
 
-def _median_cost(row: Row) -> float:
-    costs = sorted(cpu_us(each) for each in row.rounds if each.steps_per_s)
-    return costs[len(costs) // 2]
+def _cost(row: Row) -> float:
+    """Of all sides: as long as the parts of its bar together."""
+    return sum(row.median(figure) or 0.0 for _, figure, _ in _SIDES)
 
 
 def _decades(values: Sequence[float]) -> tuple[int, int]:

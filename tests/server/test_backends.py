@@ -53,7 +53,7 @@ def test_a_jail_that_cannot_be_started_keeps_no_ids(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(nsjail, "spawn", refuse)
     backend = nsjail.NsjailBackend(ServerConfig())
     held = set(ids._claimed)
-    with pytest.raises(OSError, match="no process left"):
+    with pytest.raises(BackendError, match="no process left"):
         backend.start(runtime.ensure("stdlib"), 0)
     backend.close()
     assert ids._claimed == held

@@ -26,7 +26,8 @@ from spadework.console import (
 TRAIN_PACKAGES = {"torch", "transformers", "trl", "accelerate", "tokenizers", "xgrammar"}
 TRAIN_PACKAGES |= {"tensorboard", "yaml", "httpx", "datasets"}
 
-COMMANDS = ("serve", "token", "doctor", "validate", "play", "design", "train", "report", "bench")
+COMMANDS: tuple[str, ...] = ("serve", "token", "doctor", "validate", "play", "design", "train")
+COMMANDS += ("report", "bench", "scale")
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -51,6 +51,8 @@ class Case:
         hanging: Share of the episodes that hang in each step they are asked for.
         seconds: Length of one measurement.
         new_program: Measure the start of a new program, too.
+        programs: How many different ones, of the same source but for a comment.
+        cpus: For everything in the trial, by its affinity; 0 means all there are.
         settings: More for the subject, by name.
     """
 
@@ -60,6 +62,8 @@ class Case:
     seconds: float
     hanging: float = 0.0
     new_program: bool = False
+    programs: int = 1
+    cpus: int = 0
     settings: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -99,8 +103,11 @@ class Figures:
         mib_per_episode: Proportional set size of all processes together, its growth by the start.
         machine_mib_per_episode: What the machine had less available after the start: with page
             tables, stacks and sockets in the kernel, and with all else that ran.
+        register_cpu_ms: CPU time of all sides to take in one of the programs.
+        programs_mib: Proportional set size of all processes together, its growth by all programs.
         starts_per_s: Episodes started, to the first observation.
         start_cpu_ms: CPU time of all sides of a start.
+        close_cpu_ms: CPU time of all sides to end one.
         close_all_s: From the wish to end all episodes to their end.
         cold_program_ms: From a source never seen to the first observation of its first episode.
         warm_program_ms: The same of its second episode.
@@ -119,8 +126,11 @@ class Figures:
     server_system: float | None = None
     mib_per_episode: float | None = None
     machine_mib_per_episode: float | None = None
+    register_cpu_ms: float | None = None
+    programs_mib: float | None = None
     starts_per_s: float | None = None
     start_cpu_ms: float | None = None
+    close_cpu_ms: float | None = None
     close_all_s: float | None = None
     cold_program_ms: float | None = None
     warm_program_ms: float | None = None

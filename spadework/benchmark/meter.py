@@ -83,6 +83,10 @@ class Meter:
         total[CLIENT] += own
         return CpuReading(total, system, machine, at)
 
+    def processes(self) -> int:
+        """How many there are, this one included."""
+        return len(_tree())
+
     def memory_mib(self) -> float | None:
         """Proportional set size of all processes, or None where it may not be read."""
         pids = list(_tree())

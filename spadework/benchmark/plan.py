@@ -88,7 +88,9 @@ def cases(wanted: Selection, seconds: float, settings: dict[str, str]) -> list[C
     for subject, name, episodes, hanging in found:
         first = (subject, name) not in seen and not hanging
         seen.add((subject, name))
-        made.append(Case(subject, programs[name], episodes, seconds, hanging, first, settings))
+        made.append(
+            Case(subject, programs[name], episodes, seconds, hanging, first, settings=settings)
+        )
     return made
 
 

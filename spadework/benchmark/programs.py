@@ -63,6 +63,14 @@ def trivial() -> BenchmarkProgram:
     return BenchmarkProgram("trivial", _TRIVIAL, "TrivialEnv", ("a",), OBSERVATION_BYTES)
 
 
+def sized(observation_bytes: int) -> BenchmarkProgram:
+    """The trivial program with so long an observation."""
+    source = _TRIVIAL.replace(f'"x" * {OBSERVATION_BYTES}', f'"x" * {observation_bytes}')
+    return BenchmarkProgram(
+        f"trivial, {observation_bytes} bytes", source, "TrivialEnv", ("a",), observation_bytes
+    )
+
+
 def work() -> BenchmarkProgram:
     """A loop that takes 1 ms of an idle core here: so many rounds, however long they take."""
     source = _WORK.replace("{{}}", "{}").replace("{count}", str(_loops_in(0.001)))

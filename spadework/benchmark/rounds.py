@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from spadework.benchmark import peers, plan
 from spadework.benchmark.case import Case, Figures
@@ -50,14 +51,19 @@ def run(
     for number in range(1, rounds + 1):
         for case in cases:
             on_trial(case)
-            rows[case.key].rounds.append(_trial(case, python))
+            rows[case.key].rounds.append(trial(case, python))
             on_done()
-        machine = _machine(load, time.monotonic() - started)
-        yield Report(list(rows.values()), machine, number, cases[0].seconds, command)
+        seen = machine(load, time.monotonic() - started)
+        yield Report(list(rows.values()), seen, number, cases[0].seconds, command)
 
 
-def _trial(case: Case, peers_python: Path | None) -> Figures:
-    """One measurement; that it ends without figures is a figure as well."""
+def trial(case: Case, peers_python: Path | None = None) -> Figures:
+    """One measurement, in a process of its own; that it ends without figures is a figure as well.
+
+    Args:
+        case: What to measure.
+        peers_python: Interpreter of the competitors, where the case needs it.
+    """
     python, environment = Path(sys.executable), dict(os.environ)
     if plan.needs_peers(case):
         assert peers_python is not None
@@ -93,6 +99,20 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 
 @contextlib.contextmanager
+def ending_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the block as an exception does, so that a running trial ends with it."""
+
+    def end(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
 def floor_binary() -> Iterator[Path]:
     """Compile the C ping-pong into a folder of its own, for the time of the block.
 
@@ -121,7 +141,7 @@ def floor_binary() -> Iterator[Path]:
         yield binary
 
 
-def _machine(load_before: float, took_s: float) -> Machine:
+def machine(load_before: float, took_s: float) -> Machine:
     return Machine(
         cpu=_cpu_name(),
         cpus=os.cpu_count() or 1,

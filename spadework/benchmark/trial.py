@@ -21,6 +21,8 @@ from spadework.benchmark.meter import CLIENT, ENVIRONMENTS, SERVER, Meter, machi
 from spadework.benchmark.subjects.subject import NotApplicableError, Subject
 
 _US, _MS = 1e6, 1e3
+# How long ended episodes' processes may take to be gone, and how often that is looked at.
+_LEAVE_S, _LEAVE_INTERVAL_S = 20.0, 0.05
 
 
 def measure(case: Case) -> Figures:
@@ -42,14 +44,33 @@ def measure(case: Case) -> Figures:
 def _measure(subject: Subject, case: Case, figures: Figures) -> None:
     meter = Meter()
     meter.servers = subject.servers
+    _register(subject, case, figures, meter)
     if case.new_program:
         _introduce(subject, case, figures)
+    processes = meter.processes()
     _start(subject, case, figures, meter)
     # Warms up.
     subject.step_all(timed=False)
     gc.collect()
     _step(subject, case, figures, meter)
-    figures.close_all_s = _timed(subject.end_all)
+    _end(subject, case, figures, meter, processes)
+
+
+def _register(subject: Subject, case: Case, figures: Figures, meter: Meter) -> None:
+    others = [case.program.renewed() for _ in range(case.programs - 1)]
+    mib = meter.memory_mib()
+    before = meter.cpu(starts=True)
+    try:
+        subject.register([case.program, *others])
+    except NotApplicableError:
+        if others:
+            raise
+        return
+    used = meter.cpu(starts=False).since(before)
+    figures.register_cpu_ms = _MS * sum(used.total.values()) / case.programs
+    grown = meter.memory_mib()
+    if mib is not None and grown is not None:
+        figures.programs_mib = grown - mib
 
 
 def _introduce(subject: Subject, case: Case, figures: Figures) -> None:
@@ -95,6 +116,24 @@ def _step(subject: Subject, case: Case, figures: Figures, meter: Meter) -> None:
     figures.item_p99_ms = None if p99 is None else _MS * p99
 
 
+def _end(subject: Subject, case: Case, figures: Figures, meter: Meter, processes: int) -> None:
+    before = meter.cpu(starts=True)
+    own = time.process_time()
+    figures.close_all_s = _timed(subject.end_all)
+    own = time.process_time() - own
+    # The caller goes on before the kernel has taken all apart, which is part of the cost;
+    # looking whether it has is not.
+    until = time.monotonic() + _LEAVE_S
+    while meter.processes() > processes:
+        if time.monotonic() > until:
+            return
+        time.sleep(_LEAVE_INTERVAL_S)
+    used = meter.cpu(starts=False).since(before).total
+    below = used[SERVER] + used[ENVIRONMENTS]
+    # Of ended processes there are ticks alone, which may be fewer than their clocks said before.
+    figures.close_cpu_ms = _MS * (own + max(0.0, below)) / case.episodes
+
+
 def _for_a_while(subject: Subject, seconds: float, *, timed: bool) -> int:
     steps = 0
     started = time.perf_counter()
@@ -116,7 +155,11 @@ def _share(part: float, whole: float) -> float | None:
 def main() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    figures = measure(Case.from_text(sys.stdin.read()))
+    case = Case.from_text(sys.stdin.read())
+    if case.cpus:
+        # What it starts has the same.
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: case.cpus])
+    figures = measure(case)
     print(json.dumps(dataclasses.asdict(figures)), flush=True)
 
 

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
             if name not in known:
                 raise console.UsageError(f"{option}: no {name!r}; there are {', '.join(known)}")
     wanted = plan.Selection(args.subjects, args.programs, args.episodes, args.quick)
-    with rounds.floor_binary() as binary:
+    with rounds.ending_on_sigterm(), rounds.floor_binary() as binary:
         settings = {"binary": str(binary), "backend": args.backend}
         cases = plan.cases(wanted, seconds, settings)
         if not cases:

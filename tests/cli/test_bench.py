@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -158,3 +163,23 @@ def test_a_missing_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 def test_every_subject_has_a_colour_of_its_own():
     assert set(plot.COLORS) == set(subjects.SUBJECTS)
     assert len(set(plot.COLORS.values())) == len(plot.COLORS)
+
+
+def test_sigterm_ends_the_running_trial_too(tmp_path: Path):
+    pids = tmp_path / "pids"
+    # A trial that would run for a minute, and writes down who it is.
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho $$ >> {pids}\nexec sleep 60\n")
+    python.chmod(0o755)
+    code = "import sys\nfrom spadework.cli import main\nexecutable = sys.argv.pop(1)\n"
+    code += "sys.executable = executable\nsys.exit(main(sys.argv[1:]))\n"
+    command = [*QUICK, "--subjects", "exec"]
+    bench = subprocess.Popen([sys.executable, "-c", code, str(python), *command])
+    until = time.monotonic() + 60
+    while not (pids.exists() and pids.read_text().strip()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    bench.terminate()
+    assert bench.wait(timeout=30) == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pids.read_text()), 0)

@@ -18,7 +18,7 @@ from spadework.benchmark.subjects.subject import Subject
 T = TypeVar("T")
 
 # A benchmark outlasts what an episode is usually given.
-LIMITS = Limits(max_steps=100_000, cpu_time_s=3_600.0)
+LIMITS = Limits(max_steps=100_000, cpu_time_s=3_600.0, max_observation_bytes=2**20)
 # How long a hanging episode is waited for.
 HANG_TIMEOUT_S = 1.0
 # Episodes of the server beyond those of the case: for introductions.
@@ -37,8 +37,9 @@ class Sandbox(Subject):
             max_episodes=self.case.episodes + _SPARE_EPISODES,
         )
         self._client = self._run(self._connected())
-        self._programs: dict[str, Program] = {}
-        self._program = self._run(self._registered(self.case.program))
+        self._known: dict[str, Program] = {}
+        # Episodes are spread over them.
+        self._programs: list[Program] = []
         self._ids: list[str] = []
         self._turns: list[int] = []
         self._hanging: set[asyncio.Task[None]] = set()
@@ -50,8 +51,14 @@ class Sandbox(Subject):
     def servers(self) -> Collection[int]:
         return (self._server.process.pid,)
 
+    def register(self, programs: Sequence[BenchmarkProgram]) -> None:
+        async def register() -> None:
+            self._programs = [await self._registered(program) for program in programs]
+
+        self._run(register())
+
     def start(self, episodes: int) -> None:
-        self._ids = self._run(self._reset(self._program, range(episodes)))
+        self._ids = self._run(self._reset(self._programs, range(episodes)))
         self._turns = [0] * episodes
 
     def step_all(self, *, timed: bool = False) -> int:
@@ -62,7 +69,7 @@ class Sandbox(Subject):
     def introduce(self, program: BenchmarkProgram) -> None:
         async def introduce() -> None:
             registered = await self._registered(program)
-            await self._client.close_episodes(await self._reset(registered, [0]))
+            await self._client.close_episodes(await self._reset([registered], [0]))
 
         self._run(introduce())
 
@@ -82,19 +89,19 @@ class Sandbox(Subject):
         return client
 
     async def _registered(self, program: BenchmarkProgram) -> Program:
-        known = self._programs.get(program.source)
+        known = self._known.get(program.source)
         if known is None:
             known = await self._client.register_program(
                 program.source, entry=program.entry, runtime=program.runtime, limits=LIMITS
             )
             if known.outcome is not Outcome.COMPLETED:
                 raise RuntimeError(f"program {program.name} does not load: {known.diagnostic}")
-            self._programs[program.source] = known
+            self._known[program.source] = known
         return known
 
-    async def _reset(self, program: Program, seeds: Collection[int]) -> list[str]:
+    async def _reset(self, programs: Sequence[Program], seeds: Collection[int]) -> list[str]:
         episodes = await self._client.reset(
-            [ResetItem(program.program_id, seed=seed) for seed in seeds]
+            [ResetItem(programs[seed % len(programs)].program_id, seed=seed) for seed in seeds]
         )
         for episode in episodes:
             if not episode.ok:
@@ -138,7 +145,7 @@ class Sandbox(Subject):
 
     async def _renew(self, numbers: Sequence[int]) -> None:
         await self._client.close_episodes([self._ids[n] for n in numbers])
-        started = await self._reset(self._program, numbers)
+        started = await self._reset(self._programs, numbers)
         for number, episode_id in zip(numbers, started, strict=True):
             self._ids[number] = episode_id
             self._turns[number] = 0

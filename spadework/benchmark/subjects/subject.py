@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from spadework.benchmark.case import BenchmarkProgram, Case
 
@@ -45,6 +45,14 @@ class Subject(ABC):
         Args:
             timed: Note each item's time in `item_s`.
         """
+
+    def register(self, programs: Sequence[BenchmarkProgram]) -> None:
+        """Take in the programs that `start` spreads its episodes over.
+
+        Raises:
+            NotApplicableError: If it has no programs to take in.
+        """
+        raise NotApplicableError("it has no programs")
 
     def introduce(self, program: BenchmarkProgram) -> None:
         """Take in a program, new or not, up to the first observation of an episode.

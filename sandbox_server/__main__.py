@@ -7,8 +7,6 @@ import asyncio
 import dataclasses
 import json
 import logging
-import os
-import signal
 import sys
 
 from sandbox_server import cache, doctor, options, runtime, state
@@ -16,6 +14,10 @@ from sandbox_server.audit import AuditError
 from sandbox_server.backends import BackendError
 from sandbox_server.config import AddressError, ServerConfig
 from sandbox_server.server import Server
+from sandbox_server.shards import serving
+from sandbox_server.shards.child import ShardError
+from sandbox_server.shards.local import LocalFleet
+from sandbox_server.stopping import Stop
 from sandbox_server.telemetry import logs, traces
 from sandbox_server.tenants import TenantFileError
 
@@ -26,6 +28,7 @@ REFUSALS = (
     AddressError,
     AuditError,
     BackendError,
+    ShardError,
     TenantFileError,
     runtime.RuntimeBuildError,
     state.StateFolderError,
@@ -50,26 +53,7 @@ async def serve(config: ServerConfig, *, exit_with_stdin: bool = False) -> None:
     runtimes = {name: runtime.ensure(name) for name in config.runtimes}
     cache.tidy()
     state.reap_dead()
-    told, hurried = asyncio.Event(), asyncio.Event()
-
-    def on_signal() -> None:
-        (hurried if told.is_set() else told).set()
-
-    def on_stdin() -> None:
-        if not os.read(0, 4096):
-            loop.remove_reader(0)
-            told.set()
-            hurried.set()
-
-    loop = asyncio.get_running_loop()
-    if exit_with_stdin:
-        try:
-            loop.add_reader(0, on_stdin)
-        except OSError:
-            raise BackendError(
-                "--exit-with-stdin needs a pipe, a socket or a terminal as standard input, "
-                "which a file or /dev/null is not"
-            ) from None
+    stop = Stop(with_stdin=exit_with_stdin)
     if config.address == "unix:":
         config = dataclasses.replace(config, address=f"unix:{state.folder()}/socket")
     try:
@@ -77,12 +61,11 @@ async def serve(config: ServerConfig, *, exit_with_stdin: bool = False) -> None:
             traces.start(config.otlp_endpoint)
         server = Server(config, runtimes)
         address = await server.start()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, on_signal)
+        stop.on_signals()
         print(json.dumps({"address": address}), flush=True)
-        await told.wait()
-        await server.drain(hurried)
-        await server.stop(at_once=hurried.is_set())
+        await stop.told.wait()
+        await server.drain(stop.hurried)
+        await server.stop(at_once=stop.hurried.is_set())
         await traces.stop()
     finally:
         state.remove()
@@ -95,7 +78,12 @@ def run_server(arguments: argparse.Namespace, *, exit_with_stdin: bool = False) 
         REFUSALS: If it cannot serve as asked.
     """
     logs.configure(arguments.log_format, arguments.log_level)
-    asyncio.run(serve(options.config_from(arguments), exit_with_stdin=exit_with_stdin))
+    config = options.config_from(arguments)
+    if not arguments.shards:
+        asyncio.run(serve(config, exit_with_stdin=exit_with_stdin))
+        return
+    fleet = LocalFleet(config, arguments.shards, arguments.log_format, arguments.log_level)
+    asyncio.run(serving.serve(config, fleet, exit_with_stdin=exit_with_stdin))
 
 
 def main() -> int:

@@ -106,6 +106,7 @@ class ServerConfig:
         allow_unauthenticated: Let anybody in although the address is not this machine's alone.
         allow_plaintext: Take tokens without TLS although the address is not this machine's alone.
         audit_log: File that gets a line of JSON for each thing done; empty means none.
+        shard: Name of this server among several behind one book; empty where it is alone.
         tenant: Whose part of the server this is; empty where there are no tenants.
         max_episodes: Live episode processes at most; more is RESOURCE_EXHAUSTED.
         max_records: Episodes remembered at most, ended ones included; the oldest ended
@@ -162,6 +163,7 @@ class ServerConfig:
     allow_unauthenticated: bool = False
     allow_plaintext: bool = False
     audit_log: str = ""
+    shard: str = ""
     tenant: str = ""
     default_limits: Limits = DEFAULT_LIMITS
     max_limits: Limits = MAX_LIMITS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import logging
+import secrets
 import time
 from collections.abc import Callable, Iterable
 
@@ -17,6 +18,7 @@ from sandbox_server.telemetry.calls import Subject
 _log = logging.getLogger(__name__)
 
 _SWEEP_INTERVAL_S = 1.0
+_ID_BYTES = 16
 # Records are also added up when they may have grown by this part of their bound.
 _LOOKS_A_BOUND = 16
 
@@ -54,6 +56,11 @@ class Episodes:
     def live(self) -> int:
         """Episodes that can take a step."""
         return sum(episode.live for episode in self._episodes.values())
+
+    def new_id(self) -> str:
+        """An id that nobody can guess; what is behind the dot says which shard has the episode."""
+        secret = secrets.token_urlsafe(_ID_BYTES)
+        return f"{secret}.{self._config.shard}" if self._config.shard else secret
 
     def add(self, episode: Episode) -> None:
         self._episodes[episode.episode_id] = episode

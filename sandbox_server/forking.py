@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import secrets
 import time
 
 from sandbox_api.errors import (
@@ -83,7 +82,7 @@ class Forker:
         now = time.monotonic()
         copy = dataclasses.replace(
             episode,
-            episode_id=secrets.token_urlsafe(16),
+            episode_id=self._episodes.new_id(),
             started_at=now,
             last_used_at=now,
             channel=None,

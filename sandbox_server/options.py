@@ -53,6 +53,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="wait so long for live episodes after SIGTERM or Ctrl-C; a second signal ends the "
         "wait (default: 20)",
     )
+    many = parser.add_argument_group("several servers behind one address")
+    add = many.add_argument
+    add(
+        "--shards",
+        type=_positive,
+        metavar="N",
+        help="run N servers, which share this machine's bounds and are started again when they "
+        "die; the address is then that of their book, and clients go to each by themselves",
+    )
     who = parser.add_argument_group("who may use it")
     add = who.add_argument
     add("--tenants", metavar="FILE", help="TOML file of tenants, their tokens and quotas")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import secrets
 import time
 from collections.abc import Callable
 
@@ -134,7 +133,7 @@ class Player:
         tools = answers.checked_tools(first.extra)
         now = time.monotonic()
         episode = Episode(
-            episode_id=secrets.token_urlsafe(16),
+            episode_id=self._episodes.new_id(),
             program=program,
             seed=item.seed,
             options_json=options_json,

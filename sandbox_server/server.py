@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,10 @@ from grpc_reflection.v1alpha import reflection
 from sandbox_api.errors import UnauthenticatedError
 from sandbox_api.v1 import sandbox_pb2_grpc
 
-from sandbox_server import tenants, transport
+from sandbox_server import listening, tenants, transport
 from sandbox_server.audit import AuditLog
 from sandbox_server.authentication import Authenticator, RefuseStrangers
-from sandbox_server.config import AddressError, ServerConfig
+from sandbox_server.config import ServerConfig
 from sandbox_server.engine import Engine
 from sandbox_server.promptness import RefuseSlow
 from sandbox_server.runtime import Runtime
@@ -35,17 +34,6 @@ _log = logging.getLogger(__name__)
 
 # How often a draining server looks whether an episode still lives.
 _DRAIN_LOOK_S = 0.05
-
-_CHANNEL_OPTIONS = [
-    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
-    ("grpc.max_send_message_length", 64 * 1024 * 1024),
-    # Past about 1,000 calls in flight the defaults cancel silently.
-    ("grpc.server.max_pending_requests", 16_384),
-    ("grpc.server.max_pending_requests_hard_limit", 32_768),
-    ("grpc.so_reuseport", 0),
-    # Clients ping while they wait for a slow batch; by default that is an offence.
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 20_000),
-]
 
 
 class Server:
@@ -81,7 +69,7 @@ class Server:
                 CallInterceptor(SERVICE_NAME, self._metrics),
                 RefuseUnreadable(SERVICE_NAME),
             ],
-            options=_CHANNEL_OPTIONS,
+            options=listening.CHANNEL_OPTIONS,
         )
         sandbox_pb2_grpc.add_SandboxServiceServicer_to_server(service, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -103,9 +91,8 @@ class Server:
             BackendError: If a protection is not in force.
         """
         address = self.config.address
-        _refuse_taken(address)
         # Before the jails, which take a while: a taken port is told at once.
-        port = self._listen(address)
+        port = listening.listen(self._server, self.config)
         started: list[Engine] = []
         try:
             if wanted := self.config.metrics_address:
@@ -124,25 +111,7 @@ class Server:
             raise
         await self._server.start()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
-        if address.startswith("unix:"):
-            return address
-        return f"{address.rpartition(':')[0]}:{port}"
-
-    def _listen(self, address: str) -> int:
-        credentials = transport.credentials(self.config)
-        try:
-            if credentials is None:
-                return self._server.add_insecure_port(address)
-            return self._server.add_secure_port(address, credentials)
-        except RuntimeError:
-            if credentials is None:
-                what = "name another as host:port or unix:/path"
-            else:
-                what = (
-                    f"see whether {self.config.tls_certificate} and {self.config.tls_key} are PEM "
-                    "files of one certificate and its own key"
-                )
-            raise AddressError(f"cannot listen on {address}; {what}") from None
+        return listening.told(address, port)
 
     async def _set_health(self, status: Any) -> None:
         for name in ("", SERVICE_NAME):
@@ -194,29 +163,3 @@ class Server:
         for engine in self.engines.values():
             await engine.close()
         self._audit.close()
-
-
-def _refuse_taken(address: str) -> None:
-    """Find out before gRPC does, which logs more than a reader wants, or takes it over.
-
-    Raises:
-        AddressError: If a server listens there. What a killed one left is no matter.
-    """
-    if address.startswith("unix:"):
-        with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
-            probe.connect(address.removeprefix("unix:"))
-            raise AddressError(f"cannot listen on {address}: another server does; stop it first")
-        return
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        socket.create_server((host, int(port)), family=family).close()
-    except (OSError, ValueError, OverflowError) as error:
-        told = error.strerror if isinstance(error, OSError) else "the port is no number"
-        # The library adds the address, which is in the message anyway.
-        reason = (told or str(error)).partition(" (while")[0]
-        raise AddressError(
-            f"cannot listen on {address} ({reason}): it is taken, or not this machine's; name "
-            "another as host:port (port 0: any free one) or unix:/path"
-        ) from None

@@ -18,6 +18,8 @@ from sandbox_api import _convert
 from sandbox_api._batches import Deadlines, ResetBatch, StepBatch, VerifyBatch, rebuild_item
 from sandbox_api._dispatch import Batch, Dispatcher, is_worth_waiting
 from sandbox_api._ledger import EpisodeRecord, Ledger, ProgramRecord
+from sandbox_api._router import Router
+from sandbox_api._shards import Shards
 from sandbox_api.access import Access
 from sandbox_api.errors import (
     DeadlineExceededError,
@@ -62,14 +64,14 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 class AsyncSandboxClient:
-    """Talks to one sandbox server, from one event loop.
+    """Talks to one sandbox server, or to all shards of one, from one event loop.
 
     Batched calls never raise for an item: each result carries its own `error`, results
     keep the order of the items, and what arrived before a failure is kept. A batch larger
     than the server's `max_batch_items` is split. Single calls raise `SandboxError`.
 
     Args:
-        address: "host:port" of the server, or "unix:/path".
+        address: "host:port" of the server, or of the book of a sharded one, or "unix:/path".
         timeout_margin_s: Seconds that a call may take beyond the longest of its items.
         max_in_flight_items: Items of all calls together that may be on the server at once;
             more of them wait here.
@@ -98,6 +100,7 @@ class AsyncSandboxClient:
         self._ledger = Ledger()
         self._channel: grpc.aio.Channel | None = None
         self._stub: Any = None
+        self._router: Router | None = None
         self._deadlines: Deadlines | None = None
         self._max_batch_items = 0
         self._info_lock = asyncio.Lock()
@@ -111,6 +114,9 @@ class AsyncSandboxClient:
 
     async def aclose(self) -> None:
         """Close the connection. Episodes still open end by the server's idle timeout."""
+        if self._router is not None:
+            await self._router.aclose()
+            self._router = None
         if self._channel is not None:
             await self._channel.close()
             self._channel = None
@@ -121,7 +127,7 @@ class AsyncSandboxClient:
         if self._stub is None:
             self._channel = self._access.channel(self.address, CHANNEL_OPTIONS)
             self._stub = self._access.authorized(pb_grpc.SandboxServiceStub(self._channel))
-        return self._stub
+        return self._router or self._stub
 
     async def register_program(
         self, source: str, *, entry: str = "", runtime: str = "", limits: Limits | None = None
@@ -320,6 +326,10 @@ class AsyncSandboxClient:
         message = await self._dispatcher.run_call(
             partial(stub.GetServerInfo, request, timeout=self._timeout_margin_s)
         )
+        if message.shards and self._router is None:
+            shards = Shards(stub, self.address, self._access, CHANNEL_OPTIONS)
+            self._router = Router(shards)
+            return await self.server_info()
         info = _convert.server_info(message)
         self._max_batch_items = info.max_batch_items or self._dispatcher.budget.limit
         self._deadlines = Deadlines(self._timeout_margin_s, info.default_limits)

@@ -207,4 +207,5 @@ def server_info(message: pb.GetServerInfoResponse) -> ServerInfo:
         jails=load.jails,
         steps_total=load.steps_total,
         ended_total=dict(load.ended_total),
+        shards={shard.name: shard.address for shard in message.shards},
     )

@@ -309,6 +309,8 @@ class ServerInfo:
         max_batch_items: Items in one call at most.
         max_pending_items: Items in work in all calls together at most.
         ended_total: Episodes ended since the server started, by cause.
+        shards: Addresses of the shards that run, by name, where there are any; the numbers are
+            theirs together, and the rest is the first one's.
     """
 
     version: str
@@ -326,3 +328,4 @@ class ServerInfo:
     jails: int
     steps_total: int
     ended_total: dict[str, int]
+    shards: dict[str, str] = field(default_factory=dict)

@@ -13,6 +13,7 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import grpc
 from sandbox_api.errors import REASON_METADATA_KEY
@@ -54,6 +55,8 @@ class FakeServicer(pb_grpc.SandboxServiceServicer):
         reverse: Stream results in reverse order, one a message, each twice.
         skip: Positions of the next Step call that get no answer.
         deterministic: Whether a replay sees what the first play saw.
+        shard: Its name among several, at the end of its episodes' ids.
+        max_episodes: What it says that it can have.
     """
 
     def __init__(self) -> None:
@@ -76,6 +79,8 @@ class FakeServicer(pb_grpc.SandboxServiceServicer):
         self.reverse = False
         self.skip: set[int] = set()
         self.deterministic = True
+        self.shard = ""
+        self.max_episodes = 0
 
     def restart(self) -> None:
         self.programs.clear()
@@ -125,7 +130,7 @@ class FakeServicer(pb_grpc.SandboxServiceServicer):
     def _start(self, item: pb.ResetItem, result: pb.ResetResult) -> None:
         salt = 0 if self.deterministic else len(self.episodes)
         episode = FakeEpisode(item.program_id, item.seed, salt)
-        result.episode_id = uuid.uuid4().hex
+        result.episode_id = self._new_id()
         result.outcome = pb.OUTCOME_COMPLETED
         result.observation = f"start {item.seed} {salt}"
         for action in item.prefix_actions:
@@ -133,6 +138,9 @@ class FakeServicer(pb_grpc.SandboxServiceServicer):
             result.prefix_results.append(step)
             result.observation = step.observation
         self.episodes[result.episode_id] = episode
+
+    def _new_id(self) -> str:
+        return f"{uuid.uuid4().hex}.{self.shard}" if self.shard else uuid.uuid4().hex
 
     async def Step(self, request, context):
         self.calls["Step"] += 1
@@ -211,7 +219,7 @@ class FakeServicer(pb_grpc.SandboxServiceServicer):
                 "lost",
                 ((REASON_METADATA_KEY, str(int(pb.ERROR_REASON_EPISODE_LOST))),),
             )
-        ids = [uuid.uuid4().hex for _ in range(request.copies)]
+        ids = [self._new_id() for _ in range(request.copies)]
         for episode_id in ids:
             self.episodes[episode_id] = FakeEpisode(
                 original.program_id, original.seed, original.salt, list(original.actions)
@@ -227,8 +235,12 @@ class FakeServicer(pb_grpc.SandboxServiceServicer):
     async def GetServerInfo(self, request, context):
         self.calls["GetServerInfo"] += 1
         response = pb.GetServerInfoResponse(
-            version="0", backend="fake", max_batch_items=self.max_batch_items
+            version="0",
+            backend="fake",
+            max_batch_items=self.max_batch_items,
+            max_episodes=self.max_episodes,
         )
+        response.load.live_episodes = len(self.episodes)
         response.default_limits.step_timeout_s = 2.0
         response.default_limits.load_timeout_s = 5.0
         response.default_limits.lifetime_s = 600.0
@@ -260,10 +272,10 @@ class FakeServicer(pb_grpc.SandboxServiceServicer):
 
 
 class FakeServer:
-    """Serves a FakeServicer on a local port, from a thread."""
+    """Serves a FakeServicer, or what is given in its place, on a local port, from a thread."""
 
-    def __init__(self) -> None:
-        self.servicer = FakeServicer()
+    def __init__(self, servicer: Any = None) -> None:
+        self.servicer = servicer or FakeServicer()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 

@@ -422,8 +422,16 @@ class Load(_message.Message):
     ended_total: _containers.ScalarMap[str, int]
     def __init__(self, live_episodes: _Optional[int] = ..., pending_items: _Optional[int] = ..., programs: _Optional[int] = ..., jails: _Optional[int] = ..., steps_total: _Optional[int] = ..., ended_total: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
+class Shard(_message.Message):
+    __slots__ = ("name", "address")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    address: str
+    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
+
 class GetServerInfoResponse(_message.Message):
-    __slots__ = ("version", "backend", "isolation", "runtimes", "default_limits", "max_limits", "max_episodes", "max_batch_items", "max_pending_items", "load")
+    __slots__ = ("version", "backend", "isolation", "runtimes", "default_limits", "max_limits", "max_episodes", "max_batch_items", "max_pending_items", "load", "shards")
     class IsolationEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -441,6 +449,7 @@ class GetServerInfoResponse(_message.Message):
     MAX_BATCH_ITEMS_FIELD_NUMBER: _ClassVar[int]
     MAX_PENDING_ITEMS_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
     version: str
     backend: str
     isolation: _containers.ScalarMap[str, str]
@@ -451,4 +460,5 @@ class GetServerInfoResponse(_message.Message):
     max_batch_items: int
     max_pending_items: int
     load: Load
-    def __init__(self, version: _Optional[str] = ..., backend: _Optional[str] = ..., isolation: _Optional[_Mapping[str, str]] = ..., runtimes: _Optional[_Iterable[_Union[Runtime, _Mapping]]] = ..., default_limits: _Optional[_Union[Limits, _Mapping]] = ..., max_limits: _Optional[_Union[Limits, _Mapping]] = ..., max_episodes: _Optional[int] = ..., max_batch_items: _Optional[int] = ..., max_pending_items: _Optional[int] = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
+    shards: _containers.RepeatedCompositeFieldContainer[Shard]
+    def __init__(self, version: _Optional[str] = ..., backend: _Optional[str] = ..., isolation: _Optional[_Mapping[str, str]] = ..., runtimes: _Optional[_Iterable[_Union[Runtime, _Mapping]]] = ..., default_limits: _Optional[_Union[Limits, _Mapping]] = ..., max_limits: _Optional[_Union[Limits, _Mapping]] = ..., max_episodes: _Optional[int] = ..., max_batch_items: _Optional[int] = ..., max_pending_items: _Optional[int] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ...) -> None: ...

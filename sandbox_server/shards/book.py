@@ -1,0 +1,149 @@
+"""The book of addresses, as a gRPC service: where the shards are, and nothing more."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from sandbox_api.errors import InvalidRequestError, SandboxError, UnavailableError
+from sandbox_api.v1 import sandbox_pb2 as pb
+from sandbox_api.v1 import sandbox_pb2_grpc
+
+import sandbox_server
+from sandbox_server import listening, transport
+from sandbox_server.authentication import Authenticator, RefuseStrangers
+from sandbox_server.config import ServerConfig
+from sandbox_server.promptness import RefuseSlow
+from sandbox_server.refusal import refuse
+from sandbox_server.service import SERVICE_NAME
+
+# Any host of this machine: a client takes the one at which it reached the book.
+_WILDCARDS = ("0.0.0.0", "[::]")
+_VERBS = [method.name for method in pb.DESCRIPTOR.services_by_name["SandboxService"].methods]
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A shard that runs.
+
+    Attributes:
+        name: Stays when it is started again.
+        address: Where it listens now.
+    """
+
+    name: str
+    address: str
+
+
+class Book:
+    """Serves the addresses of the shards that run, to whom they would serve.
+
+    Args:
+        config: Of the whole: where to listen, and who may ask.
+        entries: Gives the shards that run.
+
+    Raises:
+        AddressError: If it would be open to whom it should not be.
+    """
+
+    def __init__(
+        self, config: ServerConfig, entries: Callable[[], Awaitable[Iterable[Entry]]]
+    ) -> None:
+        transport.check_exposure(config)
+        self._config = config
+        self._health = health.aio.HealthServicer()
+        authenticator = Authenticator(config.tenants)
+        self._server = grpc.aio.server(
+            interceptors=[
+                RefuseStrangers(authenticator, SERVICE_NAME, lambda peer: None),
+                RefuseSlow(SERVICE_NAME, config.request_timeout_s),
+            ],
+            options=listening.CHANNEL_OPTIONS,
+        )
+        sandbox_pb2_grpc.add_SandboxServiceServicer_to_server(
+            _Service(authenticator, entries, config.retry_delay_s), self._server
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server)
+        self._port = 0
+
+    def listen(self) -> None:
+        """Take the address.
+
+        Raises:
+            AddressError: If it cannot be had.
+        """
+        self._port = listening.listen(self._server, self._config)
+
+    async def serve(self) -> str:
+        """Answer from now on; returns the address that clients use."""
+        await self._server.start()
+        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        return listening.told(self._config.address, self._port)
+
+    async def drain(self) -> None:
+        """Tell load balancers; clients of the shards still find them."""
+        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+
+    async def stop(self) -> None:
+        """Answer nobody any more."""
+        await self._server.stop(0)
+        if self._config.address.startswith("unix:"):
+            # gRPC removes the socket of a server that it has started, and of no other.
+            Path(self._config.address.removeprefix("unix:")).unlink(missing_ok=True)
+
+    async def _set_health(self, status: Any) -> None:
+        for name in ("", SERVICE_NAME):
+            await self._health.set(name, status)
+
+
+class _Service:
+    """The contract's verbs, of which a book has one."""
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        entries: Callable[[], Awaitable[Iterable[Entry]]],
+        retry_delay_s: float,
+    ) -> None:
+        self._authenticator = authenticator
+        self._entries = entries
+        self._retry_delay_s = retry_delay_s
+        for verb in _VERBS:
+            if verb != "GetServerInfo":
+                setattr(self, verb, functools.partial(self._elsewhere, verb))
+
+    async def GetServerInfo(
+        self, request: pb.GetServerInfoRequest, context: grpc.aio.ServicerContext
+    ) -> pb.GetServerInfoResponse | None:
+        try:
+            self._authenticator.tenant(context)
+            entries = list(await self._entries())
+            if not entries:
+                raise UnavailableError("no shard runs at the moment", self._retry_delay_s)
+        except SandboxError as error:
+            await refuse(context, error)
+            return None
+        return pb.GetServerInfoResponse(
+            version=sandbox_server.__version__,
+            shards=[pb.Shard(name=e.name, address=_reachable(e.address)) for e in entries],
+        )
+
+    async def _elsewhere(self, verb: str, request: Any, context: grpc.aio.ServicerContext) -> None:
+        error = InvalidRequestError(
+            f"this is the book of a sharded server: send {verb} to one of the shards that "
+            "GetServerInfo names here, as a newly made client of this version does"
+        )
+        await refuse(context, error)
+
+
+def _reachable(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    return f":{port}" if host in _WILDCARDS else address

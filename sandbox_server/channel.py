@@ -13,7 +13,7 @@ import signal
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from sandbox_api.v1 import sandbox_pb2 as pb
 
@@ -42,13 +42,27 @@ _PHASE_OF_OP: dict[int, pb.Phase] = {
 Answer = frames.Reply | Failure | Lost
 
 
+class Endpoint(Protocol):
+    """Where an episode is played: a process of its own, or its part in a group's."""
+
+    def request(
+        self, op: int, body: bytes, timeout_s: float, callback: Callable[[Answer], None]
+    ) -> None:
+        """Ask for something; `callback` gets the answer, once, from the event loop."""
+
+    def close(self) -> None:
+        """End it, whatever it is doing; what it was asked is answered `Lost`."""
+
+
 class Owner(Protocol):
     """What a channel needs from the jail that holds its process."""
 
     def kill(self, channel: Channel) -> None: ...
 
 
-class _Pending(NamedTuple):
+class Pending(NamedTuple):
+    """A request that has no answer yet."""
+
     request_id: int
     op: int
     callback: Callable[[Answer], None]
@@ -69,6 +83,8 @@ class Channel:
         on_greeting: Called once when it has, or has said why not.
         ended: Whether the process is known to be gone.
     """
+
+    is_group: ClassVar[bool] = False
 
     __slots__ = (
         "_cause",
@@ -126,7 +142,7 @@ class Channel:
             + limits.max_info_bytes
             + frames.MAX_EXTRA_BYTES
         )
-        self._pending: deque[_Pending] = deque()
+        self._pending: deque[Pending] = deque()
         self._outbox: deque[bytes] = deque()
         self._inbox: list[bytes] = []
         self._inbox_bytes = 0
@@ -160,7 +176,7 @@ class Channel:
         self._next_id += 1
         request_id = self._next_id
         deadline = self._time() + timeout_s
-        self._pending.append(_Pending(request_id, op, callback, deadline, timeout_s))
+        self._pending.append(Pending(request_id, op, callback, deadline, timeout_s))
         message = frames.pack_request(op, request_id, body)
         if len(message) <= frames.MAX_FRAGMENT_BYTES and not self._outbox:
             try:
@@ -333,11 +349,14 @@ class Channel:
         if soonest.deadline > self._time():
             self._check_at(soonest.deadline)
         else:
-            self._fail(
-                pb.OUTCOME_TIME_LIMIT,
-                message=f"the call took longer than its {soonest.timeout_s:g} s of wall time",
-                limit="load_timeout_s" if self._op() in _LOADING else "step_timeout_s",
-            )
+            self._fail_late(soonest.timeout_s)
+
+    def _fail_late(self, timeout_s: float) -> None:
+        self._fail(
+            pb.OUTCOME_TIME_LIMIT,
+            message=f"the call took longer than its {timeout_s:g} s of wall time",
+            limit="load_timeout_s" if self._op() in _LOADING else "step_timeout_s",
+        )
 
     def _note_eof(self) -> None:
         """The socket is at its end: the process is dying, or has closed its descriptor."""

@@ -108,7 +108,10 @@ class ServerConfig:
         audit_log: File that gets a line of JSON for each thing done; empty means none.
         shard: Name of this server among several behind one book; empty where it is alone.
         tenant: Whose part of the server this is; empty where there are no tenants.
-        max_episodes: Live episode processes at most; more is RESOURCE_EXHAUSTED.
+        group_size: How many episodes of a program that asks for it share a process, in the
+            process's whole life; 1 means that none do.
+        max_episodes: Live episodes at most, those of groups included; more is
+            RESOURCE_EXHAUSTED.
         max_records: Episodes remembered at most, ended ones included; the oldest ended
             ones are forgotten first.
         max_record_bytes: What all records of episodes may take, transcripts included: over it,
@@ -167,6 +170,7 @@ class ServerConfig:
     tenant: str = ""
     default_limits: Limits = DEFAULT_LIMITS
     max_limits: Limits = MAX_LIMITS
+    group_size: int = 1
     max_episodes: int = 6_000
     max_records: int = 50_000
     max_record_bytes: int = 2 * 1024 * _MIB

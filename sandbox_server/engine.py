@@ -15,6 +15,7 @@ from sandbox_server.backends import BackendError
 from sandbox_server.config import ServerConfig
 from sandbox_server.episodes import Episodes
 from sandbox_server.forking import Forker
+from sandbox_server.groups import Groups
 from sandbox_server.jail_pool import JailPool
 from sandbox_server.player import Player
 from sandbox_server.programs import Programs
@@ -36,6 +37,7 @@ class Engine:
         draining: Whether it takes no new episodes any more.
         jails: Its jails.
         episodes: Its table of episodes.
+        groups: Its group processes.
         unread: What its clients have not read yet.
     """
 
@@ -53,8 +55,15 @@ class Engine:
         self._runtimes = runtimes
         self._work = Work(config)
         self._programs = Programs(config, runtimes, self.jails, self._work)
+        self.groups = Groups(config, self.jails, self._work)
         self._player = Player(
-            config, self.jails, self._programs, self.episodes, self._work, self.unread
+            config,
+            self.jails,
+            self._programs,
+            self.episodes,
+            self.groups,
+            self._work,
+            self.unread,
         )
         # The service's verbs, each as the part that does it has it: no layer on the way.
         self.register = self._programs.register
@@ -152,6 +161,7 @@ class Engine:
             max_episodes=config.max_episodes,
             max_batch_items=config.max_batch_items,
             max_pending_items=config.max_pending_items,
+            group_size=config.group_size,
             load=pb.Load(
                 live_episodes=self.jails.live,
                 pending_items=self._work.pending_items,

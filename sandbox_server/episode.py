@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sandbox_api.v1 import sandbox_pb2 as pb
 
-from sandbox_server.channel import Channel
+from sandbox_server.channel import Endpoint
 
 # A step whose result may take so much counts for one.
 USUAL_RESULT_BYTES = 64 * 1024
@@ -22,6 +22,7 @@ class ProgramRecord:
     Attributes:
         code: The program compiled, by a process that had run nothing of it. Opaque here:
             only this program's own processes read it. Empty if it was too long to pass on.
+        group_size: How many of its episodes share a process; 1 for none.
         forgotten: Whether only episodes remember it any more.
         step_cost: For how many a step of it counts among those that run at once: what its
             result may take waits in the server's memory.
@@ -34,6 +35,7 @@ class ProgramRecord:
     limits: pb.Limits
     response: pb.RegisterProgramResponse
     code: bytes = b""
+    group_size: int = 1
     forgotten: bool = False
     step_cost: int = field(init=False)
 
@@ -65,7 +67,7 @@ class Episode:
     """One episode.
 
     Attributes:
-        channel: Its process; None once the episode has ended.
+        channel: Its process, or its part in a group's; None once the episode has ended.
         next_index: Index that the next step must have.
         reset_digest: Digest of the first observation.
         actions: All actions taken, in order.
@@ -87,7 +89,7 @@ class Episode:
     turn_cap: int
     started_at: float
     last_used_at: float
-    channel: Channel | None = None
+    channel: Endpoint | None = None
     next_index: int = 0
     reset_digest: str = ""
     actions: list[str] = field(default_factory=list)

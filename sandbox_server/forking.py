@@ -19,6 +19,7 @@ from sandbox_server.config import ServerConfig
 from sandbox_server.episode import Episode
 from sandbox_server.episodes import Episodes
 from sandbox_server.failures import Failure, Lost
+from sandbox_server.group_member import Member
 from sandbox_server.jail_pool import JailPool
 from sandbox_server.work import Work
 
@@ -48,6 +49,11 @@ class Forker:
             UnavailableError: If its jail is being restarted.
         """
         episode = self._episodes.find(request.episode_id)
+        if isinstance(episode.channel, Member):
+            raise InvalidRequestError(
+                "the episode shares its process with others (group_mode), which cannot be copied; "
+                "register the program without group_mode and with limits.max_processes over 1"
+            )
         limits = episode.program.limits
         self._check_running(episode)
         self._episodes.check_room()
@@ -74,6 +80,7 @@ class Forker:
             raise EpisodeEndedError(f"the episode has ended ({episode.ended}); reset again")
         if episode.waiters:
             raise StepOrderError("a step of this episode is in work; wait for its result")
+        assert isinstance(episode.channel, Channel)
         return episode.channel
 
     async def _copy(self, episode: Episode) -> Episode:

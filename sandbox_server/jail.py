@@ -15,7 +15,7 @@ import signal
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from sandbox_api.v1 import sandbox_pb2 as pb
 
@@ -33,6 +33,8 @@ from sandbox_server.worker import frames
 _log = logging.getLogger(__name__)
 
 _READY_TIMEOUT_S = 60.0
+
+Kind = TypeVar("Kind", bound=Channel)
 
 
 class JailDeadError(Exception):
@@ -121,8 +123,15 @@ class Jail:
 
     # -- episodes ----------------------------------------------------------------------
 
-    async def spawn(self, limits: pb.Limits, on_end: Callable[[Channel], None]) -> Channel:
-        """Fork one locked-down episode process.
+    async def spawn(
+        self, limits: pb.Limits, on_end: Callable[[Kind], None], kind: type[Kind]
+    ) -> Kind:
+        """Fork one locked-down process, of one episode or of a group.
+
+        Args:
+            limits: Those of the process.
+            on_end: Called once when it is gone.
+            kind: What its channel is to be.
 
         Returns:
             Its channel, once the process exists.
@@ -143,7 +152,7 @@ class Jail:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         user = self._free_users.popleft() if self._maps_users else 0
         family = Family(user, sweep=self._maps_users and limits.max_processes > 1)
-        channel = self._channel(ours, family, limits, on_end)
+        channel = self._channel(kind, ours, family, limits, on_end)
         self._channels[channel.key] = channel
         greeted: asyncio.Future[None] = self._loop.create_future()
         channel.on_greeting = lambda: None if greeted.done() else greeted.set_result(None)
@@ -178,16 +187,17 @@ class Jail:
 
     def _channel(
         self,
+        kind: type[Kind],
         sock: socket.socket,
         family: Family,
         limits: pb.Limits,
-        on_end: Callable[[Channel], None],
-    ) -> Channel:
-        def ended(channel: Channel) -> None:
-            self._forget(channel)
+        on_end: Callable[[Kind], None],
+    ) -> Kind:
+        def ended(ended: Channel) -> None:
+            self._forget(ended)
             on_end(channel)
 
-        return Channel(
+        channel = kind(
             self._poller,
             self._loop.time,
             self,
@@ -198,6 +208,7 @@ class Jail:
             kill_timeout_s=self._config.kill_timeout_s,
             on_end=ended,
         )
+        return channel
 
     def _pump(self) -> None:
         """Ask for forks, a few ahead: a kill must not wait behind hundreds of them."""
@@ -215,6 +226,7 @@ class Jail:
                 "user": channel.family.user,
                 "limits": _limits_for_worker(limits.SerializeToString()),
                 "address_space_bytes": self._address_space_bytes,
+                "group": channel.is_group,
             }
             self._send(request, theirs)
 
@@ -293,7 +305,7 @@ class Jail:
             os.close(pidfd)
             return Lost("the jail is gone")
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
-        channel = self._channel(ours, original.family, limits, on_end)
+        channel = self._channel(Channel, ours, original.family, limits, on_end)
         channel.pidfd = pidfd
         channel.inner_pid = pid
         channel.locked_down = True

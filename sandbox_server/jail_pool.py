@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import collections
 import logging
+from collections.abc import Callable
 
 from sandbox_api.errors import CapacityError, UnavailableError
+from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server.backends import BACKENDS, Backend
 from sandbox_server.channel import Answer, Channel
 from sandbox_server.config import ServerConfig
 from sandbox_server.cpu_meter import CpuWatch
 from sandbox_server.episode import ProgramRecord
+from sandbox_server.group_channel import GroupChannel
 from sandbox_server.jail import Jail, JailDeadError, JailFullError
 from sandbox_server.poller import Poller
 from sandbox_server.runtime import Runtime
@@ -32,7 +35,8 @@ class JailPool:
     """Two jails for each runtime, and the bound on processes in all of them together.
 
     Attributes:
-        live: Episode processes there are or are about to be.
+        live: Episodes there are or are about to be: processes of their own, and members of
+            groups, who count themselves.
         restarts_total: Jails started again after they died, by runtime.
     """
 
@@ -169,12 +173,12 @@ class JailPool:
             CapacityError, QuotaError: If there is no room for it now.
             UnavailableError: If its jail is being restarted, or could not give it.
         """
-        self._admit()
+        self.admit()
         jail = self._jail(program.runtime, hash_seed)
         self.live += 1
         try:
             with calls.span("spawn"):
-                return await jail.spawn(program.limits, self._on_channel_end)
+                return await jail.spawn(program.limits, self._on_channel_end, Channel)
         except JailFullError as error:
             # There is no channel, whose end would count it down.
             self.live -= 1
@@ -191,7 +195,7 @@ class JailPool:
         Raises:
             CapacityError, UnavailableError: As for `spawn`.
         """
-        self._admit()
+        self.admit()
         jail = self._jail(program.runtime, PLAY_HASH_SEED)
         limits = program.limits
         self.live += 1
@@ -205,7 +209,42 @@ class JailPool:
                 self.live -= 1
         return copied
 
-    def _admit(self) -> None:
+    async def spawn_group(
+        self, program: ProgramRecord, on_end: Callable[[GroupChannel], None]
+    ) -> GroupChannel:
+        """Fork one locked-down process for a group; its members count as live, not it.
+
+        Its limit of CPU time is that of all the episodes that it will ever have.
+
+        Raises:
+            CapacityError, UnavailableError: As for `spawn`.
+        """
+        jail = self._jail(program.runtime, PLAY_HASH_SEED)
+        limits = pb.Limits()
+        limits.CopyFrom(program.limits)
+        limits.cpu_time_s *= program.group_size
+        try:
+            with calls.span("spawn"):
+                channel = await jail.spawn(limits, on_end, GroupChannel)
+        except JailFullError as error:
+            raise CapacityError(str(error), self._config.retry_delay_s) from None
+        except JailDeadError as error:
+            raise UnavailableError(str(error), self._config.retry_delay_s) from None
+        channel.serve_group()
+        return channel
+
+    @property
+    def closing(self) -> bool:
+        """Whether the server is ending: there will be no process any more."""
+        return self._draining
+
+    def admit(self) -> None:
+        """Check that there may be one more live episode.
+
+        Raises:
+            CapacityError, QuotaError: If there is no room for it now.
+            UnavailableError: If the server is ending.
+        """
         if self._draining:
             raise UnavailableError(
                 "the server is draining; try again when it is back", self._config.retry_delay_s

@@ -47,6 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="live episodes at most (default: 6000)",
     )
     add(
+        "--group-size",
+        type=_positive,
+        metavar="N",
+        help="group mode: N episodes of a program that asks for it share a process, and are not "
+        "isolated from each other (default: 1, which is off)",
+    )
+    add(
         "--drain-timeout-s",
         type=_seconds,
         metavar="S",
@@ -124,6 +131,7 @@ _SETTINGS = (
     "address",
     "backend",
     "max_episodes",
+    "group_size",
     "docker_runtime",
     "drain_timeout_s",
     "metrics_address",

@@ -17,7 +17,7 @@ from sandbox_api.errors import (
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import answers, replay
-from sandbox_server.channel import Answer, Channel
+from sandbox_server.channel import Answer, Endpoint
 from sandbox_server.checks import check_action, check_prefix, read_options, timeout_of
 from sandbox_server.config import ServerConfig
 from sandbox_server.episode import (
@@ -34,6 +34,8 @@ from sandbox_server.failures import (
     ProgramFailedError,
     internal_error,
 )
+from sandbox_server.group_member import Member
+from sandbox_server.groups import Groups
 from sandbox_server.jail_pool import PLAY_HASH_SEED, JailPool
 from sandbox_server.programs import Programs
 from sandbox_server.telemetry.calls import Subject
@@ -63,6 +65,7 @@ class Player:
         jails: JailPool,
         programs: Programs,
         episodes: Episodes,
+        groups: Groups,
         work: Work,
         unread: Unread,
     ) -> None:
@@ -72,6 +75,7 @@ class Player:
         self._jails = jails
         self._programs = programs
         self._episodes = episodes
+        self._groups = groups
         self._unread = unread
 
     # -- reset -------------------------------------------------------------------------
@@ -108,27 +112,40 @@ class Player:
     async def _play(
         self, program: ProgramRecord, item: pb.ResetItem, options: bytes, result: pb.ResetResult
     ) -> None:
-        channel: Channel | None = await self._jails.spawn(program, PLAY_HASH_SEED)
+        channel: Endpoint | None = await self._open(program)
         assert channel is not None
         try:
             episode = await self._begin(channel, program, item, options, result)
             self._episodes.add(episode)
             if episode.live:
+                if isinstance(channel, Member):
+                    channel.episode = episode
                 channel = None
         finally:
             if channel is not None:
                 channel.close()
 
+    async def _open(self, program: ProgramRecord) -> Endpoint:
+        """A process that has loaded the program, or a part in one that has."""
+        if program.group_size > 1:
+            return await self._groups.join(program)
+        channel = await self._jails.spawn(program, PLAY_HASH_SEED)
+        try:
+            await replay.load(channel, program, describe=False)
+        except BaseException:
+            channel.close()
+            raise
+        return channel
+
     async def _begin(
         self,
-        channel: Channel,
+        channel: Endpoint,
         program: ProgramRecord,
         item: pb.ResetItem,
         options_json: bytes,
         result: pb.ResetResult,
     ) -> Episode:
         timeout_s = timeout_of(item.timeout_s, program)
-        await replay.load(channel, program, describe=False)
         first = await replay.reset(channel, item.seed, options_json, item.max_turns, timeout_s)
         tools = answers.checked_tools(first.extra)
         now = time.monotonic()

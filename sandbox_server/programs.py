@@ -127,11 +127,30 @@ class Programs:
                 "limits.max_processes over 1 needs a user id per episode, which this "
                 "server cannot map; run it as root, or keep max_processes at 1"
             )
-        text = json.dumps([source, request.entry, runtime]).encode()
+        if limits.max_processes > 1 and request.group_mode:
+            raise InvalidRequestError(
+                "group_mode and limits.max_processes over 1 exclude each other: a group's process "
+                "is not one episode's to copy; ask for one of them"
+            )
+        asked_for = [source, request.entry, runtime]
+        if request.group_mode:
+            asked_for.append("group")
+        text = json.dumps(asked_for).encode()
         digest = hashlib.sha256(text + limits.SerializeToString(deterministic=True))
         program_id = digest.hexdigest()
-        response = pb.RegisterProgramResponse(program_id=program_id, limits=limits)
-        return ProgramRecord(program_id, source, request.entry, runtime, limits, response)
+        group_size = max(1, self._config.group_size) if request.group_mode else 1
+        response = pb.RegisterProgramResponse(
+            program_id=program_id, limits=limits, group_size=group_size
+        )
+        return ProgramRecord(
+            program_id,
+            source,
+            request.entry,
+            runtime,
+            limits,
+            response,
+            group_size=group_size,
+        )
 
     @staticmethod
     async def _load(channel: Channel, program: ProgramRecord) -> None:

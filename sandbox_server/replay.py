@@ -14,7 +14,7 @@ from sandbox_api.errors import EpisodeLostError
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import answers
-from sandbox_server.channel import Answer, Channel
+from sandbox_server.channel import Answer, Channel, Endpoint
 from sandbox_server.episode import Episode, ProgramRecord
 from sandbox_server.failures import Failure, Lost, ProgramFailedError
 from sandbox_server.telemetry import calls
@@ -30,7 +30,7 @@ _SPAN_NAMES = {
 }
 
 
-async def call(channel: Channel, op: int, body: bytes, timeout_s: float) -> frames.Reply:
+async def call(channel: Endpoint, op: int, body: bytes, timeout_s: float) -> frames.Reply:
     """Send one request and wait for a COMPLETED reply.
 
     Raises:
@@ -81,10 +81,14 @@ async def load(channel: Channel, program: ProgramRecord, *, describe: bool) -> f
 
 
 async def reset(
-    channel: Channel, seed: int, options_json: bytes, max_turns: int, timeout_s: float
+    channel: Endpoint, seed: int, options_json: bytes, max_turns: int, timeout_s: float
 ) -> frames.Reply:
-    body = b'{"seed": %d, "max_turns": %d, "options": %s}' % (seed, max_turns, options_json)
-    return await call(channel, frames.RESET, body, timeout_s)
+    return await call(channel, frames.RESET, reset_body(seed, options_json, max_turns), timeout_s)
+
+
+def reset_body(seed: int, options_json: bytes, max_turns: int) -> bytes:
+    """The body of a RESET request."""
+    return b'{"seed": %d, "max_turns": %d, "options": %s}' % (seed, max_turns, options_json)
 
 
 async def start_over(channel: Channel, episode: Episode, timeout_s: float) -> frames.Reply:
@@ -94,7 +98,7 @@ async def start_over(channel: Channel, episode: Episode, timeout_s: float) -> fr
 
 
 async def play(
-    channel: Channel, actions: Sequence[str], turn_cap: int, timeout_s: float
+    channel: Endpoint, actions: Sequence[str], turn_cap: int, timeout_s: float
 ) -> list[frames.Reply]:
     """Step until the episode ends or the actions do; truncates at the turn cap."""
     replies: list[frames.Reply] = []

@@ -130,7 +130,13 @@ class AsyncSandboxClient:
         return self._router or self._stub
 
     async def register_program(
-        self, source: str, *, entry: str = "", runtime: str = "", limits: Limits | None = None
+        self,
+        source: str,
+        *,
+        entry: str = "",
+        runtime: str = "",
+        limits: Limits | None = None,
+        group_mode: bool = False,
     ) -> Program:
         """Register a program; the same program again gives the same `program_id`.
 
@@ -139,6 +145,8 @@ class AsyncSandboxClient:
             entry: Class or function to construct; empty lets the server find it.
             runtime: Name of a server runtime; empty means "stdlib".
             limits: Limits of its episodes; None or zeros mean the server's defaults.
+            group_mode: Let its episodes share processes, where the server allows it: faster,
+                but they are not isolated from each other. For programs that passed validation.
 
         Returns:
             The program. One that does not load is not an error: look at `outcome`.
@@ -151,6 +159,7 @@ class AsyncSandboxClient:
             entry=entry,
             runtime=runtime,
             limits=limits.to_proto() if limits else None,
+            group_mode=group_mode,
         )
         return await self._register(request)
 

@@ -154,6 +154,7 @@ def program(message: pb.RegisterProgramResponse) -> Program:
         has_solution=message.has_solution,
         tools=tools_from_json(message.tools_json),
         limits=Limits.from_proto(message.limits),
+        group_size=max(1, message.group_size),
     )
 
 
@@ -208,4 +209,5 @@ def server_info(message: pb.GetServerInfoResponse) -> ServerInfo:
         steps_total=load.steps_total,
         ended_total=dict(load.ended_total),
         shards={shard.name: shard.address for shard in message.shards},
+        group_size=max(1, message.group_size),
     )

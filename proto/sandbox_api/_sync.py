@@ -95,11 +95,19 @@ class SandboxClient:
             raise
 
     def register_program(
-        self, source: str, *, entry: str = "", runtime: str = "", limits: Limits | None = None
+        self,
+        source: str,
+        *,
+        entry: str = "",
+        runtime: str = "",
+        limits: Limits | None = None,
+        group_mode: bool = False,
     ) -> Program:
         """Register a program; see `AsyncSandboxClient.register_program`."""
         return self._wait(
-            self._client.register_program(source, entry=entry, runtime=runtime, limits=limits)
+            self._client.register_program(
+                source, entry=entry, runtime=runtime, limits=limits, group_mode=group_mode
+            )
         )
 
     def reset(self, items: Sequence[ResetItem]) -> list[Episode]:

@@ -130,6 +130,7 @@ class Program:
     Attributes:
         tools: OpenAI-format tool schemas.
         limits: Limits in force, defaults filled in.
+        group_size: How many of its episodes share a process.
     """
 
     program_id: str
@@ -141,6 +142,7 @@ class Program:
     has_solution: bool = False
     tools: list[dict[str, Any]] = field(default_factory=list)
     limits: Limits = field(default_factory=Limits)
+    group_size: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +313,7 @@ class ServerInfo:
         ended_total: Episodes ended since the server started, by cause.
         shards: Addresses of the shards that run, by name, where there are any; the numbers are
             theirs together, and the rest is the first one's.
+        group_size: How many episodes share a process in group mode; 1 where it is off.
     """
 
     version: str
@@ -329,3 +332,4 @@ class ServerInfo:
     steps_total: int
     ended_total: dict[str, int]
     shards: dict[str, str] = field(default_factory=dict)
+    group_size: int = 1

@@ -18,10 +18,10 @@ from . import frames, lockdown, program, text
 _MESSAGE_BYTES = 4_000
 _TAIL_BYTES = 2_000
 # Released when memory runs out, so that saying so does not run out of it too.
-_BALLAST_BYTES = 2 * 1024 * 1024
+BALLAST_BYTES = 2 * 1024 * 1024
 
 # Numbers of `sandbox_api.v1.Phase`.
-_COMPILE, _LOAD, _CONSTRUCT, _RESET, _STEP, _VERIFY, _SOLUTION = range(1, 8)
+_COMPILE, _LOAD, _CONSTRUCT, _RESET, STEP_PHASE, _VERIFY, _SOLUTION = range(1, 8)
 
 
 class OutputLimitError(BaseException):
@@ -32,7 +32,7 @@ class InfoTooLargeError(Exception):
     """The info is larger than it may be."""
 
 
-class _Output(io.TextIOBase):
+class Output(io.TextIOBase):
     """Standard output of a program: counted, its end kept, the rest dropped."""
 
     def __init__(self, limit_bytes: int) -> None:
@@ -75,10 +75,10 @@ class EpisodeServer:
         self._max_observation_bytes = limits["max_observation_bytes"]
         self._max_info_bytes = limits["max_info_bytes"]
         self._phase = _COMPILE
-        self._output = _Output(limits["max_output_bytes"])
+        self._output = Output(limits["max_output_bytes"])
         sys.stdout = sys.stderr = self._output
         # Address space alone: its pages are never touched, so it costs no memory.
-        self._ballast: mmap.mmap | None = mmap.mmap(-1, _BALLAST_BYTES)
+        self._ballast: mmap.mmap | None = mmap.mmap(-1, BALLAST_BYTES)
         self._factory: Any = None
         self._environment: program.Environment | None = None
 
@@ -177,7 +177,7 @@ class EpisodeServer:
         )
 
     def _step(self, request_id: int, message: bytes) -> bytes:
-        self._phase = _STEP
+        self._phase = STEP_PHASE
         observation, reward, flags, info = self._environment.step(  # type: ignore[union-attr]
             message[frames.REQUEST_HEADER_BYTES :].decode()
         )

@@ -3,7 +3,8 @@
 It never imports, compiles or parses anything that a program sent. It talks to the
 supervisor in small JSON datagrams over one socket; descriptors for episodes ride along.
 
-    supervisor -> zygote   {"op": "spawn", "id", "user", "limits", "address_space_bytes"} + fd
+    supervisor -> zygote   {"op": "spawn", "id", "user", "limits", "address_space_bytes",
+                            "group": whether it serves many episodes} + fd
                            {"op": "kill", "id"}
                            {"op": "sweep", "user"}: kill every process of that user
     zygote -> supervisor   {"event": "ready"}
@@ -29,7 +30,7 @@ import sys
 import traceback
 from typing import Any
 
-from . import episode, frames, lockdown
+from . import episode, frames, group, lockdown
 
 
 class Zygote:
@@ -110,7 +111,8 @@ class Zygote:
                 os.write(lockdown.EPISODE_FD, traceback.format_exc()[-2000:].encode())
             os._exit(1)
         try:
-            episode.EpisodeServer(lockdown.EPISODE_FD, message["limits"]).serve()
+            serves = group.GroupServer if message["group"] else episode.EpisodeServer
+            serves(lockdown.EPISODE_FD, message["limits"]).serve()
         except BaseException:
             os._exit(1)
         os._exit(0)

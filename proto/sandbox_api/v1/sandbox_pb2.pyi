@@ -150,19 +150,21 @@ class Limits(_message.Message):
     def __init__(self, step_timeout_s: _Optional[float] = ..., load_timeout_s: _Optional[float] = ..., cpu_time_s: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., max_processes: _Optional[int] = ..., max_open_files: _Optional[int] = ..., scratch_bytes: _Optional[int] = ..., scratch_inodes: _Optional[int] = ..., max_observation_bytes: _Optional[int] = ..., max_info_bytes: _Optional[int] = ..., max_action_bytes: _Optional[int] = ..., max_output_bytes: _Optional[int] = ..., max_steps: _Optional[int] = ..., idle_timeout_s: _Optional[float] = ..., lifetime_s: _Optional[float] = ...) -> None: ...
 
 class RegisterProgramRequest(_message.Message):
-    __slots__ = ("source", "entry", "runtime", "limits")
+    __slots__ = ("source", "entry", "runtime", "limits", "group_mode")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     ENTRY_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_MODE_FIELD_NUMBER: _ClassVar[int]
     source: str
     entry: str
     runtime: str
     limits: Limits
-    def __init__(self, source: _Optional[str] = ..., entry: _Optional[str] = ..., runtime: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+    group_mode: bool
+    def __init__(self, source: _Optional[str] = ..., entry: _Optional[str] = ..., runtime: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., group_mode: _Optional[bool] = ...) -> None: ...
 
 class RegisterProgramResponse(_message.Message):
-    __slots__ = ("program_id", "outcome", "diagnostic", "kind", "entry", "has_verify", "has_solution", "tools_json", "limits")
+    __slots__ = ("program_id", "outcome", "diagnostic", "kind", "entry", "has_verify", "has_solution", "tools_json", "limits", "group_size")
     PROGRAM_ID_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     DIAGNOSTIC_FIELD_NUMBER: _ClassVar[int]
@@ -172,6 +174,7 @@ class RegisterProgramResponse(_message.Message):
     HAS_SOLUTION_FIELD_NUMBER: _ClassVar[int]
     TOOLS_JSON_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_SIZE_FIELD_NUMBER: _ClassVar[int]
     program_id: str
     outcome: Outcome
     diagnostic: Diagnostic
@@ -181,7 +184,8 @@ class RegisterProgramResponse(_message.Message):
     has_solution: bool
     tools_json: bytes
     limits: Limits
-    def __init__(self, program_id: _Optional[str] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., diagnostic: _Optional[_Union[Diagnostic, _Mapping]] = ..., kind: _Optional[_Union[ProgramKind, str]] = ..., entry: _Optional[str] = ..., has_verify: _Optional[bool] = ..., has_solution: _Optional[bool] = ..., tools_json: _Optional[bytes] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+    group_size: int
+    def __init__(self, program_id: _Optional[str] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., diagnostic: _Optional[_Union[Diagnostic, _Mapping]] = ..., kind: _Optional[_Union[ProgramKind, str]] = ..., entry: _Optional[str] = ..., has_verify: _Optional[bool] = ..., has_solution: _Optional[bool] = ..., tools_json: _Optional[bytes] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., group_size: _Optional[int] = ...) -> None: ...
 
 class ResetItem(_message.Message):
     __slots__ = ("program_id", "seed", "options_json", "max_turns", "prefix_actions", "timeout_s")
@@ -431,7 +435,7 @@ class Shard(_message.Message):
     def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class GetServerInfoResponse(_message.Message):
-    __slots__ = ("version", "backend", "isolation", "runtimes", "default_limits", "max_limits", "max_episodes", "max_batch_items", "max_pending_items", "load", "shards")
+    __slots__ = ("version", "backend", "isolation", "runtimes", "default_limits", "max_limits", "max_episodes", "max_batch_items", "max_pending_items", "load", "shards", "group_size")
     class IsolationEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -450,6 +454,7 @@ class GetServerInfoResponse(_message.Message):
     MAX_PENDING_ITEMS_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_SIZE_FIELD_NUMBER: _ClassVar[int]
     version: str
     backend: str
     isolation: _containers.ScalarMap[str, str]
@@ -461,4 +466,5 @@ class GetServerInfoResponse(_message.Message):
     max_pending_items: int
     load: Load
     shards: _containers.RepeatedCompositeFieldContainer[Shard]
-    def __init__(self, version: _Optional[str] = ..., backend: _Optional[str] = ..., isolation: _Optional[_Mapping[str, str]] = ..., runtimes: _Optional[_Iterable[_Union[Runtime, _Mapping]]] = ..., default_limits: _Optional[_Union[Limits, _Mapping]] = ..., max_limits: _Optional[_Union[Limits, _Mapping]] = ..., max_episodes: _Optional[int] = ..., max_batch_items: _Optional[int] = ..., max_pending_items: _Optional[int] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ...) -> None: ...
+    group_size: int
+    def __init__(self, version: _Optional[str] = ..., backend: _Optional[str] = ..., isolation: _Optional[_Mapping[str, str]] = ..., runtimes: _Optional[_Iterable[_Union[Runtime, _Mapping]]] = ..., default_limits: _Optional[_Union[Limits, _Mapping]] = ..., max_limits: _Optional[_Union[Limits, _Mapping]] = ..., max_episodes: _Optional[int] = ..., max_batch_items: _Optional[int] = ..., max_pending_items: _Optional[int] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ..., group_size: _Optional[int] = ...) -> None: ...

@@ -84,8 +84,14 @@ soak: setup
 
 # Everything in turn, for about an hour: BENCH="--rounds 1" for less, "--quick" to see that it runs.
 BENCH ?=
+SCALE ?=
 bench: setup
 	$(BIN)/spadework bench --out bench/results $(BENCH)
+
+# How the cost grows, in about six minutes; one that was interrupted goes on.
+.PHONY: scale
+scale: setup
+	$(BIN)/spadework scale measure --out bench/results/growth $(SCALE)
 
 report: setup
 	$(BIN)/spadework report $(RUN_DIR)

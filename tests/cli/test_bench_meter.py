@@ -81,4 +81,5 @@ def test_memory_of_children_counts():
     child.communicate()
     assert before is not None
     assert grown is not None
-    assert 64 <= grown - before < 128
+    # What both have mapped counts half for each, so that this process is less by now.
+    assert 56 <= grown - before < 128

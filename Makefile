@@ -88,10 +88,12 @@ SCALE ?=
 bench: setup
 	$(BIN)/spadework bench --out bench/results $(BENCH)
 
-# How the cost grows, in about six minutes; one that was interrupted goes on.
+# How the cost grows, in about six minutes (one that was interrupted goes on), what more episodes
+# would need, and docs/scale.md about both.
 .PHONY: scale
 scale: setup
 	$(BIN)/spadework scale measure --out bench/results/growth $(SCALE)
+	$(BIN)/spadework scale page --figures bench/results/growth
 
 report: setup
 	$(BIN)/spadework report $(RUN_DIR)

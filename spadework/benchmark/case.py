@@ -107,6 +107,7 @@ class Figures:
         programs_mib: Proportional set size of all processes together, its growth by all programs.
         starts_per_s: Episodes started, to the first observation.
         start_cpu_ms: CPU time of all sides of a start.
+        start_server_cpu_ms: The server's part of it, where there is one.
         close_cpu_ms: CPU time of all sides to end one.
         close_all_s: From the wish to end all episodes to their end.
         cold_program_ms: From a source never seen to the first observation of its first episode.
@@ -130,6 +131,7 @@ class Figures:
     programs_mib: float | None = None
     starts_per_s: float | None = None
     start_cpu_ms: float | None = None
+    start_server_cpu_ms: float | None = None
     close_cpu_ms: float | None = None
     close_all_s: float | None = None
     cold_program_ms: float | None = None

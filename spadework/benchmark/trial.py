@@ -91,6 +91,8 @@ def _start(subject: Subject, case: Case, figures: Figures, meter: Meter) -> None
     used = meter.cpu(starts=False).since(before)
     figures.starts_per_s = case.episodes / used.at
     figures.start_cpu_ms = _MS * sum(used.total.values()) / case.episodes
+    if meter.servers:
+        figures.start_server_cpu_ms = _MS * used.total[SERVER] / case.episodes
     figures.machine_mib_per_episode = (available - machine_available_mib()) / case.episodes
     grown = meter.memory_mib()
     if mib is not None and grown is not None:

@@ -25,6 +25,9 @@ _QUICK_SECONDS, _QUICK_ROUNDS = 0.05, 1
 # Of what is measured in the folder, and of what follows from it.
 _FIGURES, _FINDINGS, _TABLES, _PICTURE = "growth.json", "findings.json", "growth.md", "growth.svg"
 
+# What is written of the forecast; beside the page, in a folder, all that it is made of.
+_PAGE, _PARTS, _FORECAST, _FORECAST_PICTURE = "scale.md", "scale", "forecast.json", "forecast.svg"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parts = parser.add_subparsers(dest="part", metavar="PART", required=True)
@@ -62,6 +65,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     measure.add_argument("--json", action="store_true", help="print the findings as JSON")
     measure.set_defaults(run_part=_measure)
+    page = parts.add_parser("page", help="simulate, and write the page")
+    page.add_argument(
+        "--figures",
+        metavar="FOLDER",
+        type=Path,
+        required=True,
+        help=f"where `measure` left its {_FIGURES}",
+    )
+    page.add_argument(
+        "--out",
+        metavar="FOLDER",
+        type=Path,
+        default=Path("docs"),
+        help=f"write {_PAGE} there, and what it shows into {_PARTS} beside it (default: docs)",
+    )
+    page.set_defaults(run_part=_page)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -114,6 +133,33 @@ def _measure(args: argparse.Namespace) -> int:
     else:
         console.say(findings.to_markdown(seen))
     return console.NEGATIVE if findings.worse(findings.findings(seen)) else console.OK
+
+
+def _page(args: argparse.Namespace) -> int:
+    from spadework import console
+    from spadework.scale import costs, curves, forecast, growth, page
+
+    file = args.figures / _FIGURES
+    seen = growth.load(file)
+    if seen is None:
+        raise console.CommandError(
+            f"there is no {file}; `spadework scale measure --out {args.figures}` makes one"
+        )
+    read = costs.of(seen)
+    with console.progress("simulating", forecast.questions()) as bar:
+        answered = forecast.forecast(seen, read, forecast.Assumptions(), bar.advance)
+    _write(
+        args.out / _PARTS,
+        {
+            _FIGURES: json.dumps(seen.to_json()) + "\n",
+            _FORECAST: json.dumps(answered.to_json(), indent=1) + "\n",
+            _PICTURE: curves.draw(seen),
+            _FORECAST_PICTURE: page.draw(answered),
+        },
+    )
+    _write(args.out, {_PAGE: page.render(seen, answered)})
+    console.say(f"{args.out / _PAGE}")
+    return console.OK
 
 
 def _rounds(args: argparse.Namespace) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -132,6 +134,17 @@ class Finding:
 
     def median(self, size: int) -> float:
         return statistics.median(value for at, value in self.points if at == size)
+
+    def between(self, size: float) -> float:
+        """Medians, and powers between them; the law beyond them."""
+        sizes = sorted({at for at, _ in self.points})
+        if not sizes[0] <= size <= sizes[-1]:
+            return self.law.at(size)
+        for low, high in itertools.pairwise(sizes):
+            if size <= high:
+                share = math.log(size / low) / math.log(high / low)
+                return self.median(low) ** (1 - share) * self.median(high) ** share
+        return self.median(sizes[0])
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -269,16 +282,16 @@ def _table(found: list[Finding]) -> str:
         cells = [
             finding.quantity.name,
             *(
-                f"{_number(finding.median(s))} {finding.quantity.unit}"
+                f"{number(finding.median(s))} {finding.quantity.unit}"
                 for s in (sizes[0], sizes[-1])
             ),
             _interval(finding.slope),
             "" if finding.end is None else _interval(finding.end),
-            f"{_number(law.fixed)} {finding.quantity.unit}",
-            f"{_number(law.each * factor)} {unit}",
-            "" if law.half is None else _number(law.half),
-            "none" if law.bend is None else _number(law.bend),
-            "" if law.bend is None else f"{_number(law.beyond * factor)} {unit}",
+            f"{number(law.fixed)} {finding.quantity.unit}",
+            f"{number(law.each * factor)} {unit}",
+            "" if law.half is None else number(law.half),
+            "none" if law.bend is None else number(law.bend),
+            "" if law.bend is None else f"{number(law.beyond * factor)} {unit}",
             f"{law.error:.0%}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
@@ -314,7 +327,8 @@ def _interval(slope: laws.Slope) -> str:
     return f"{slope.value:.2f} ({slope.low:.2f} to {slope.high:.2f})"
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Three digits, or all of a larger one."""
     if value == 0:
         return "0"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -32,6 +32,7 @@ def figures(episodes: int, *, cpus: int = 2, programs: int = 1) -> Figures:
         register_cpu_ms=6.0,
         starts_per_s=400.0,
         start_cpu_ms=START_MS,
+        start_server_cpu_ms=0.2 * START_MS,
         close_cpu_ms=0.5,
         close_all_s=0.1,
         other_cpus=0.02,

@@ -82,7 +82,8 @@ proto: setup
 soak: setup
 	$(BIN)/python -m tests.chaos.soak
 
-# Everything in turn, for about an hour: BENCH="--rounds 1" for less, "--quick" to see that it runs.
+# What the goals compare, in turn, in about a quarter of an hour; BENCH="--full" for the whole matrix,
+# "--quick" to see that it runs.
 BENCH ?=
 SCALE ?=
 bench: setup

@@ -66,6 +66,11 @@ def say(text: str = "") -> None:
     print(visible(text))
 
 
+def announce(message: str) -> None:
+    """Tell people what is about to happen, beside the output."""
+    print(visible(message), file=sys.stderr, flush=True)
+
+
 def print_error(message: str) -> None:
     print(f"spadework: {visible(message)}", file=sys.stderr)
 

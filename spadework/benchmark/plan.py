@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from spadework.benchmark import subjects
@@ -12,9 +12,24 @@ from spadework.benchmark.programs import PROGRAMS
 TRIVIAL = "trivial"
 HANGING = 0.01
 
-# Episodes by subject, of the trivial program. Competitors stop where more of them say nothing new,
-# or where a measurement takes minutes.
-_SIZES: dict[str, tuple[int, ...]] = {
+Sizes = Mapping[str, tuple[int, ...]]
+
+# Episodes by subject, of the trivial program: what the goals compare, and the nearest others.
+_SIZES: Sizes = {
+    subjects.FLOOR: (64, 1_000),
+    subjects.EXEC: (64,),
+    subjects.SYNC_VECTOR: (64,),
+    subjects.ASYNC_VECTOR: (64,),
+    subjects.OPENENV: (1, 64, 1_000),
+    subjects.FRESH_JAIL: (64,),
+    subjects.SANDBOX: (1, 64, 1_000, 5_000),
+    subjects.GROUPED: (1_000,),
+}
+# With some of the episodes hanging.
+_HANGING_SIZES: Sizes = {subjects.SANDBOX: (1_000,)}
+# The whole matrix. Competitors stop where more of them say nothing new, or where a measurement
+# takes minutes.
+_FULL_SIZES: Sizes = {
     subjects.FLOOR: (1, 64, 1_000),
     subjects.EXEC: (1, 64, 1_000),
     subjects.SYNC_VECTOR: (64, 1_000),
@@ -22,16 +37,23 @@ _SIZES: dict[str, tuple[int, ...]] = {
     subjects.OPENENV: (1, 64, 1_000),
     subjects.FRESH_JAIL: (1, 64),
     subjects.SANDBOX: (1, 64, 256, 1_000, 5_000),
+    subjects.GROUPED: (1, 64, 256, 1_000, 5_000),
     subjects.UNPROTECTED: (64, 1_000),
 }
-# With some of the episodes hanging.
-_HANGING_SIZES: dict[str, tuple[int, ...]] = {
+_FULL_HANGING_SIZES: Sizes = {
     subjects.ASYNC_VECTOR: (64,),
     subjects.OPENENV: (64,),
     subjects.SANDBOX: (64, 1_000),
+    subjects.GROUPED: (64, 1_000),
 }
 # With programs that do more.
-_WORKERS = (subjects.EXEC, subjects.ASYNC_VECTOR, subjects.OPENENV, subjects.SANDBOX)
+_WORKERS = (
+    subjects.EXEC,
+    subjects.ASYNC_VECTOR,
+    subjects.OPENENV,
+    subjects.SANDBOX,
+    subjects.GROUPED,
+)
 _WORKING_SIZE = 64
 # Enough to show that it runs.
 _QUICK_SIZE = 4
@@ -47,12 +69,19 @@ class Selection:
         programs: Names; all when empty.
         episodes: Sizes instead of the subject's own.
         quick: So little of everything that it shows only that it runs.
+        full: The whole matrix, and not only what the goals need; so it is as well where
+            subjects or programs are named.
     """
 
     subjects: Collection[str] = ()
     programs: Collection[str] = ()
     episodes: Sequence[int] = ()
     quick: bool = False
+    full: bool = False
+
+    @property
+    def whole(self) -> bool:
+        return self.full or self.quick or bool(self.subjects or self.programs)
 
 
 def cases(wanted: Selection, seconds: float, settings: dict[str, str]) -> list[Case]:
@@ -63,21 +92,20 @@ def cases(wanted: Selection, seconds: float, settings: dict[str, str]) -> list[C
         seconds: Length of one measurement.
         settings: For all subjects.
     """
-    programs = {
-        name: make()
-        for name, make in PROGRAMS.items()
-        if not wanted.programs or name in wanted.programs
-    }
+    names = wanted.programs or (PROGRAMS if wanted.whole else [TRIVIAL])
+    programs = {name: make() for name, make in PROGRAMS.items() if name in names}
+    plain = _FULL_SIZES if wanted.whole else _SIZES
+    hanging_too = _FULL_HANGING_SIZES if wanted.whole else _HANGING_SIZES
     found: list[tuple[str, str, int, float]] = []
     for program in programs:
         for subject in subjects.SUBJECTS:
             if wanted.subjects and subject not in wanted.subjects:
                 continue
             if program == TRIVIAL:
-                found += [(subject, program, n, 0.0) for n in _sizes(subject, _SIZES, wanted)]
+                found += [(subject, program, n, 0.0) for n in _sizes(subject, plain, wanted)]
                 hanging = _QUICK_HANGING if wanted.quick else HANGING
                 found += [
-                    (subject, program, n, hanging) for n in _sizes(subject, _HANGING_SIZES, wanted)
+                    (subject, program, n, hanging) for n in _sizes(subject, hanging_too, wanted)
                 ]
             elif subject in _WORKERS:
                 sizes = _sizes(subject, {subject: (_WORKING_SIZE,)}, wanted)
@@ -94,6 +122,16 @@ def cases(wanted: Selection, seconds: float, settings: dict[str, str]) -> list[C
     return made
 
 
+def estimated_s(case: Case) -> float:
+    """About how long a trial takes on an idle machine, seconds."""
+    entry = subjects.SUBJECTS[case.subject]
+    batch_s = case.episodes * entry.step_s
+    # One to warm up, and two measurements that end with a whole batch.
+    stepping_s = batch_s + 2 * max(case.seconds, batch_s)
+    introductions = 2 if case.new_program else 1
+    return introductions * entry.open_s + case.episodes * entry.start_s + stepping_s
+
+
 def needs_peers(case: Case) -> bool:
     """Whether it runs with the competitors' Python: there are the packages of runtimes, too."""
     return subjects.SUBJECTS[case.subject].peers or (
@@ -101,7 +139,7 @@ def needs_peers(case: Case) -> bool:
     )
 
 
-def _sizes(subject: str, sizes: dict[str, tuple[int, ...]], wanted: Selection) -> Sequence[int]:
+def _sizes(subject: str, sizes: Sizes, wanted: Selection) -> Sequence[int]:
     if subject not in sizes:
         return ()
     return wanted.episodes or ((_QUICK_SIZE,) if wanted.quick else sizes[subject])

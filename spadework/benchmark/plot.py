@@ -29,6 +29,7 @@ COLORS = {
     subjects.OPENENV: "#c2571a",
     subjects.FRESH_JAIL: "#8e44ad",
     subjects.SANDBOX: "#1565c0",
+    subjects.GROUPED: "#d81b60",
     subjects.UNPROTECTED: "#7fb2e5",
 }
 _SIDES = (

@@ -55,6 +55,13 @@ COMPARISONS = (
         25,
     ),
     Comparison(
+        "steps/s, group mode, 1,000 episodes, of OpenEnv's with 1,000 sessions",
+        "steps_per_s",
+        _key(subjects.GROUPED, 1_000),
+        _key(subjects.OPENENV, 1_000),
+        60,
+    ),
+    Comparison(
         "steps/s, 64 episodes, of OpenEnv's with 64 sessions",
         "steps_per_s",
         _key(_OURS, 64),

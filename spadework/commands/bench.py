@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "measure steps a second, costs and starts beside others"
 
-_SECONDS, _ROUNDS = 2.0, 5
+_SECONDS, _ROUNDS = 2.0, 3
 _QUICK_SECONDS, _QUICK_ROUNDS = 0.1, 1
 
 
@@ -33,10 +33,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--quick", action="store_true", help="a little of everything, to see that it runs"
     )
     parser.add_argument(
-        "--subjects", nargs="+", default=[], metavar="NAME", help="only these (default: all)"
+        "--full",
+        action="store_true",
+        help="all subjects, sizes and programs, not only what the goals compare",
     )
     parser.add_argument(
-        "--programs", nargs="+", default=[], metavar="NAME", help="only these (default: all)"
+        "--subjects", nargs="+", default=[], metavar="NAME", help="only these, in all their sizes"
+    )
+    parser.add_argument(
+        "--programs",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="only these (default: trivial; with --full or --subjects, all)",
     )
     parser.add_argument(
         "--episodes",
@@ -84,12 +93,17 @@ def run(args: argparse.Namespace) -> int:
         for name in asked:
             if name not in known:
                 raise console.UsageError(f"{option}: no {name!r}; there are {', '.join(known)}")
-    wanted = plan.Selection(args.subjects, args.programs, args.episodes, args.quick)
+    wanted = plan.Selection(args.subjects, args.programs, args.episodes, args.quick, args.full)
     with rounds.ending_on_sigterm(), rounds.floor_binary() as binary:
         settings = {"binary": str(binary), "backend": args.backend}
         cases = plan.cases(wanted, seconds, settings)
         if not cases:
             raise console.UsageError("none of these subjects runs any of these programs")
+        minutes = max(1, round(count * sum(map(plan.estimated_s, cases)) / 60))
+        console.announce(
+            f"{len(cases)} cases, {count} rounds in turn: about {minutes} min on "
+            "an idle machine, more beside other work; the competitors' packages come on top once"
+        )
         with console.progress("getting ready", len(cases) * count) as bar:
 
             def show(case: Case) -> None:
@@ -112,8 +126,7 @@ def run(args: argparse.Namespace) -> int:
 def _command(args: argparse.Namespace) -> str:
     """What to type for the same again."""
     words = ["spadework bench"]
-    if args.quick:
-        words.append("--quick")
+    words += [f"--{name}" for name in ("quick", "full") if getattr(args, name)]
     words += [
         f"--{name} {shlex.join(map(str, values))}"
         for name in ("subjects", "programs", "episodes")

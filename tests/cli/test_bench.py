@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from spadework.benchmark import plan, plot, rounds, subjects
+from spadework.benchmark import peers, plan, plot, rounds, subjects
 from spadework.benchmark.case import BenchmarkProgram, Case, Figures
 from spadework.benchmark.programs import PROGRAMS
 from spadework.benchmark.ratios import COMPARISONS
@@ -111,11 +112,28 @@ def test_a_ratio_is_the_median_of_the_ratios_of_each_round():
     assert "not quiet" in report.to_markdown()
 
 
-def test_every_comparison_is_of_cases_that_a_full_run_has():
-    keys = {case.key for case in plan.cases(plan.Selection(), 1.0, {})}
+@pytest.mark.parametrize("full", [False, True])
+def test_every_goal_is_measured_by_default_as_well(full: bool):
+    keys = {case.key for case in plan.cases(plan.Selection(full=full), 1.0, {})}
     for comparison in COMPARISONS:
         assert comparison.ours in keys
         assert comparison.theirs is None or comparison.theirs in keys
+
+
+def test_a_default_run_takes_a_quarter_of_an_hour_and_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(rounds, "trial", lambda case, python: _figures(1.0))
+    monkeypatch.setattr(peers, "ensure", lambda: Path(sys.executable))
+    assert main(["bench"]) == 0
+    (minutes,) = re.findall(r"about (\d+) min", capsys.readouterr().err)
+    assert 2 <= int(minutes) <= 15
+
+
+def test_the_whole_matrix_has_every_program_and_subject():
+    cases = plan.cases(plan.Selection(full=True), 1.0, {})
+    assert {case.subject for case in cases} == set(subjects.SUBJECTS)
+    assert {case.program.name for case in cases} == set(PROGRAMS)
 
 
 def test_a_subject_that_fails_says_why_and_the_others_are_shown(tmp_path: Path):

@@ -17,26 +17,65 @@ class Entry:
         about: A line of the report.
         place: Its module here, and its class.
         peers: It runs in the environment of competitors.
+        open_s: About how long it takes to be there, on an idle machine: for the plan that is
+            told before a run.
+        start_s: About how long an episode takes to start.
+        step_s: About how long a step of the trivial program takes.
     """
 
     about: str
     place: str
     peers: bool = False
+    open_s: float = 1.0
+    start_s: float = 0.0
+    step_s: float = 0.0
 
 
-FLOOR, EXEC, SANDBOX, UNPROTECTED = "floor", "exec", "sandbox", "sandbox-unprotected"
+FLOOR, EXEC = "floor", "exec"
+SANDBOX, GROUPED, UNPROTECTED = "sandbox", "sandbox-group", "sandbox-unprotected"
 SYNC_VECTOR, ASYNC_VECTOR, OPENENV = "sync-vector", "async-vector", "openenv"
 FRESH_JAIL = "fresh-jail"
 
+_FLOOR = Entry("C ping-pong over a socket pair to each process", "floor.Floor")
+_EXEC = Entry("the class executed in the caller's process", "in_process.InProcess")
+_SYNC = Entry("Gymnasium SyncVectorEnv", "vector.SyncVector", True)
+_ASYNC = Entry(
+    "Gymnasium AsyncVectorEnv, a process each", "vector.AsyncVector", True, start_s=0.012
+)
+_OPENENV = Entry(
+    "OpenEnv's server and client, a session each",
+    "openenv.OpenEnv",
+    True,
+    open_s=4.0,
+    start_s=0.003,
+    step_s=0.0004,
+)
+_FRESH = Entry(
+    "a fresh nsjail and Python each step", "fresh_jail.FreshJail", start_s=0.02, step_s=0.02
+)
+_SANDBOX = Entry(
+    "ours: client, gRPC, server, a locked-down process each",
+    "sandbox.Sandbox",
+    open_s=2.0,
+    start_s=0.005,
+)
+_GROUPED = Entry("ours in group mode: 64 episodes share a process", "sandbox.Grouped", open_s=2.0)
+_UNPROTECTED = Entry(
+    "ours on the backend `process`: no isolation",
+    "sandbox.Unprotected",
+    open_s=2.0,
+    start_s=0.004,
+)
 SUBJECTS: dict[str, Entry] = {
-    FLOOR: Entry("C ping-pong over a socket pair to each process", "floor.Floor"),
-    EXEC: Entry("the class executed in the caller's process", "in_process.InProcess"),
-    SYNC_VECTOR: Entry("Gymnasium SyncVectorEnv", "vector.SyncVector", True),
-    ASYNC_VECTOR: Entry("Gymnasium AsyncVectorEnv, a process each", "vector.AsyncVector", True),
-    OPENENV: Entry("OpenEnv's server and client, a session each", "openenv.OpenEnv", True),
-    FRESH_JAIL: Entry("a fresh nsjail and Python each step", "fresh_jail.FreshJail"),
-    SANDBOX: Entry("ours: client, gRPC, server, a locked-down process each", "sandbox.Sandbox"),
-    UNPROTECTED: Entry("ours on the backend `process`: no isolation", "sandbox.Unprotected"),
+    FLOOR: _FLOOR,
+    EXEC: _EXEC,
+    SYNC_VECTOR: _SYNC,
+    ASYNC_VECTOR: _ASYNC,
+    OPENENV: _OPENENV,
+    FRESH_JAIL: _FRESH,
+    SANDBOX: _SANDBOX,
+    GROUPED: _GROUPED,
+    UNPROTECTED: _UNPROTECTED,
 }
 
 

@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 # A benchmark outlasts what an episode is usually given.
 LIMITS = Limits(max_steps=100_000, cpu_time_s=3_600.0, max_observation_bytes=2**20)
+# Episodes that share a process in group mode.
+GROUP_SIZE = 64
 # How long a hanging episode is waited for.
 HANG_TIMEOUT_S = 1.0
 # Episodes of the server beyond those of the case: for introductions.
@@ -35,6 +37,7 @@ class Sandbox(Subject):
             backend=self._backend(),
             runtimes=["stdlib", runtime] if runtime else ["stdlib"],
             max_episodes=self.case.episodes + _SPARE_EPISODES,
+            options=self._options(),
         )
         self._client = self._run(self._connected())
         self._known: dict[str, Program] = {}
@@ -44,8 +47,15 @@ class Sandbox(Subject):
         self._turns: list[int] = []
         self._hanging: set[asyncio.Task[None]] = set()
 
+    # Programs ask for group mode.
+    _group_mode = False
+
     def _backend(self) -> str:
         return self.case.settings.get("backend", "nsjail")
+
+    def _options(self) -> Sequence[str]:
+        """More for the server's command line."""
+        return ()
 
     @property
     def servers(self) -> Collection[int]:
@@ -92,7 +102,11 @@ class Sandbox(Subject):
         known = self._known.get(program.source)
         if known is None:
             known = await self._client.register_program(
-                program.source, entry=program.entry, runtime=program.runtime, limits=LIMITS
+                program.source,
+                entry=program.entry,
+                runtime=program.runtime,
+                limits=LIMITS,
+                group_mode=self._group_mode,
             )
             if known.outcome is not Outcome.COMPLETED:
                 raise RuntimeError(f"program {program.name} does not load: {known.diagnostic}")
@@ -193,6 +207,15 @@ class Sandbox(Subject):
             task.cancel()
         await asyncio.gather(*self._hanging, return_exceptions=True)
         await self._client.aclose()
+
+
+class Grouped(Sandbox):
+    """Group mode: many episodes share a process, isolated from all but one another."""
+
+    _group_mode = True
+
+    def _options(self) -> Sequence[str]:
+        return ("--group-size", str(GROUP_SIZE))
 
 
 class Unprotected(Sandbox):

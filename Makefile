@@ -26,7 +26,7 @@ $(VENV)/.ready: pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	# By itself first: a resolver that meets torch as somebody's dependency may pick another build.
 	$(BIN)/python -m pip install --quiet torch==2.13.0
-	$(BIN)/python -m pip install --quiet -e '.[train,docker,otel,dev]'
+	$(BIN)/python -m pip install --quiet -e '.[train,docker,otel,ray,dev]'
 	@if $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 12))'; then \
 	  bash scripts/install_packages.sh libraries; \
 	fi

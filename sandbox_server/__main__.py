@@ -79,10 +79,16 @@ def run_server(arguments: argparse.Namespace, *, exit_with_stdin: bool = False) 
     """
     logs.configure(arguments.log_format, arguments.log_level)
     config = options.config_from(arguments)
-    if not arguments.shards:
+    shards, log = arguments.shards or 0, (arguments.log_format, arguments.log_level)
+    if arguments.ray:
+        from sandbox_server.shards.cluster import RayFleet
+
+        fleet: serving.Fleet = RayFleet(config, shards, *log)
+    elif shards:
+        fleet = LocalFleet(config, shards, *log)
+    else:
         asyncio.run(serve(config, exit_with_stdin=exit_with_stdin))
         return
-    fleet = LocalFleet(config, arguments.shards, arguments.log_format, arguments.log_level)
     asyncio.run(serving.serve(config, fleet, exit_with_stdin=exit_with_stdin))
 
 

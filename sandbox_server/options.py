@@ -69,6 +69,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run N servers, which share this machine's bounds and are started again when they "
         "die; the address is then that of their book, and clients go to each by themselves",
     )
+    add(
+        "--ray",
+        action="store_true",
+        help="have Ray run the shards on the nodes of its cluster ($RAY_ADDRESS, else this "
+        "machine's), with the bounds for each node; without --shards one on each",
+    )
     who = parser.add_argument_group("who may use it")
     add = who.add_argument
     add("--tenants", metavar="FILE", help="TOML file of tenants, their tokens and quotas")

@@ -72,21 +72,19 @@ class Book:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
-        self._port = 0
 
-    def listen(self) -> None:
-        """Take the address.
+    def listen(self) -> str:
+        """Take the address; returns it as clients use it.
 
         Raises:
             AddressError: If it cannot be had.
         """
-        self._port = listening.listen(self._server, self._config)
+        return listening.told(self._config.address, listening.listen(self._server, self._config))
 
-    async def serve(self) -> str:
-        """Answer from now on; returns the address that clients use."""
+    async def serve(self) -> None:
+        """Answer from now on."""
         await self._server.start()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
-        return listening.told(self._config.address, self._port)
 
     async def drain(self) -> None:
         """Tell load balancers; clients of the shards still find them."""

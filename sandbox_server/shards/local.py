@@ -42,7 +42,7 @@ class LocalFleet:
         self._running: dict[str, ShardProcess] = {}
         self._keepers: list[asyncio.Task[None]] = []
 
-    async def start(self) -> None:
+    async def start(self, address: str) -> None:
         """Start all shards, and wait until they serve.
 
         Raises:

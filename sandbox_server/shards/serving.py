@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import sys
 from typing import Protocol
 
 from sandbox_server import doctor, runtime, state
@@ -16,8 +17,11 @@ from sandbox_server.stopping import Stop
 class Fleet(Protocol):
     """Shards, wherever they run."""
 
-    async def start(self) -> None:
+    async def start(self, address: str) -> None:
         """Start all of them, and wait until they serve.
+
+        Args:
+            address: Of their book.
 
         Raises:
             ShardError: If one does not.
@@ -41,6 +45,7 @@ async def serve(config: ServerConfig, fleet: Fleet, *, exit_with_stdin: bool = F
         ShardError: If a shard does not start.
     """
     # What a shard would refuse is told once, and a runtime is built once.
+    output = sys.stdout
     doctor.require(config)
     for name in config.runtimes:
         runtime.ensure(name)
@@ -49,12 +54,12 @@ async def serve(config: ServerConfig, fleet: Fleet, *, exit_with_stdin: bool = F
         config = dataclasses.replace(config, address=f"unix:{state.folder()}/socket")
     try:
         book = Book(config, fleet.entries)
-        book.listen()
+        address = book.listen()
         try:
-            await fleet.start()
-            address = await book.serve()
+            await fleet.start(address)
+            await book.serve()
             stop.on_signals()
-            print(json.dumps({"address": address}), flush=True)
+            print(json.dumps({"address": address}), flush=True, file=output)
             await stop.told.wait()
             await book.drain()
             await fleet.end(stop.hurried)

@@ -11,7 +11,7 @@ from sandbox_api.errors import InvalidRequestError
 from sandbox_server import values
 from sandbox_server.episode import ProgramRecord
 
-_MAX_TIMEOUT_S = 3_600
+MAX_TIMEOUT_S = 3_600
 # Written out and read again by processes with less stack left than the one that read it.
 _MAX_OPTIONS_DEPTH = 64
 # Reading and writing so many takes the event loop some milliseconds.
@@ -38,9 +38,9 @@ def timeout_of(asked_s: float, program: ProgramRecord) -> float:
     Raises:
         InvalidRequestError: If they are no time to wait.
     """
-    if not 0 <= asked_s <= _MAX_TIMEOUT_S:
+    if not 0 <= asked_s <= MAX_TIMEOUT_S:
         raise InvalidRequestError(
-            f"timeout_s is {asked_s:g}; it must be from 0 to {_MAX_TIMEOUT_S}"
+            f"timeout_s is {asked_s:g}; it must be from 0 to {MAX_TIMEOUT_S}"
         )
     return asked_s or program.limits.step_timeout_s
 

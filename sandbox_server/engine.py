@@ -15,6 +15,7 @@ from sandbox_server.backends import BackendError
 from sandbox_server.config import ServerConfig
 from sandbox_server.episodes import Episodes
 from sandbox_server.forking import Forker
+from sandbox_server.group_player import GroupPlayer
 from sandbox_server.groups import Groups
 from sandbox_server.jail_pool import JailPool
 from sandbox_server.player import Player
@@ -69,6 +70,9 @@ class Engine:
         self.register = self._programs.register
         self.reset = self._player.reset
         self.step = self._player.step
+        self.steps = GroupPlayer(
+            self._player, self.groups, self.episodes, self._work, self.unread
+        ).step
         self.verify = Verifier(self.jails, self.episodes, self._work).verify
         self.fork = Forker(config, self.jails, self.episodes, self._work).fork
         self.close_episodes = self.episodes.close_ids

@@ -26,6 +26,8 @@ class ProgramRecord:
         forgotten: Whether only episodes remember it any more.
         step_cost: For how many a step of it counts among those that run at once: what its
             result may take waits in the server's memory.
+        step_timeout_s: That of its limits, which is quicker to read here.
+        surely_short_action: Characters of an action that is short enough, whatever they are.
     """
 
     program_id: str
@@ -38,8 +40,13 @@ class ProgramRecord:
     group_size: int = 1
     forgotten: bool = False
     step_cost: int = field(init=False)
+    step_timeout_s: float = field(init=False)
+    surely_short_action: int = field(init=False)
 
     def __post_init__(self) -> None:
+        self.step_timeout_s = self.limits.step_timeout_s
+        # At four bytes a character, which is the most.
+        self.surely_short_action = self.limits.max_action_bytes // 4
         largest = self.limits.max_observation_bytes + self.limits.max_info_bytes
         self.step_cost = max(1, largest // USUAL_RESULT_BYTES)
 

@@ -28,6 +28,7 @@ class Episodes:
 
     Attributes:
         ended_total: Episodes ended, by cause.
+        by_id: The episodes; they are added and removed by the methods here alone.
         records_full: The transcripts of live episodes alone are over the bound on records.
     """
 
@@ -37,25 +38,25 @@ class Episodes:
         self._grown_bytes = 0
         self._config = config
         self._audit = audit
-        self._episodes: dict[str, Episode] = {}
+        self.by_id: dict[str, Episode] = {}
 
     def __len__(self) -> int:
         """How many are remembered."""
-        return len(self._episodes)
+        return len(self.by_id)
 
     def record_bytes(self) -> int:
         """What all records take, programs that are remembered for them alone included."""
         programs = {
             id(episode.program): episode.program
-            for episode in self._episodes.values()
+            for episode in self.by_id.values()
             if episode.program.forgotten
         }
-        own = sum(episode.record_bytes for episode in self._episodes.values())
+        own = sum(episode.record_bytes for episode in self.by_id.values())
         return own + sum(program.record_bytes for program in programs.values())
 
     def live(self) -> int:
         """Episodes that can take a step."""
-        return sum(episode.live for episode in self._episodes.values())
+        return sum(episode.live for episode in self.by_id.values())
 
     def new_id(self) -> str:
         """An id that nobody can guess; what is behind the dot says which shard has the episode."""
@@ -63,7 +64,7 @@ class Episodes:
         return f"{secret}.{self._config.shard}" if self._config.shard else secret
 
     def add(self, episode: Episode) -> None:
-        self._episodes[episode.episode_id] = episode
+        self.by_id[episode.episode_id] = episode
         program = episode.program
         self.note_growth(episode.record_bytes + (program.record_bytes if program.forgotten else 0))
 
@@ -90,7 +91,7 @@ class Episodes:
         Raises:
             EpisodeNotFoundError: If it is not there.
         """
-        episode = self._episodes.get(episode_id)
+        episode = self.by_id.get(episode_id)
         if episode is None:
             raise EpisodeNotFoundError(
                 "no such episode: it was closed, ended long ago, or never was; reset again"
@@ -126,7 +127,7 @@ class Episodes:
         Returns:
             How many were there.
         """
-        found = [self._episodes[i] for i in dict.fromkeys(episode_ids) if i in self._episodes]
+        found = [self.by_id[i] for i in dict.fromkeys(episode_ids) if i in self.by_id]
         self.close(found)
         return len(found)
 
@@ -143,7 +144,7 @@ class Episodes:
 
     def _end_overdue(self) -> None:
         now = time.monotonic()
-        for episode in list(self._episodes.values()):
+        for episode in list(self.by_id.values()):
             limits = episode.program.limits
             busy = bool(episode.waiters) or episode.users > 0
             if now - episode.started_at > limits.lifetime_s:
@@ -153,7 +154,7 @@ class Episodes:
 
     def bound_records(self) -> None:
         """Forget ended episodes, the oldest first, until all records are within bounds."""
-        excess = len(self._episodes) - self._config.max_records
+        excess = len(self.by_id) - self._config.max_records
         if excess > 0:
             for episode in self._ended()[:excess]:
                 self._forget(episode)
@@ -165,7 +166,7 @@ class Episodes:
 
     def _forget_bytes(self, excess_bytes: int) -> int:
         """Forget ended episodes until so much is free; returns what could not be freed."""
-        holders = collections.Counter(id(e.program) for e in self._episodes.values())
+        holders = collections.Counter(id(e.program) for e in self.by_id.values())
         for episode in self._ended():
             self._forget(episode)
             excess_bytes -= episode.record_bytes
@@ -177,11 +178,11 @@ class Episodes:
         return excess_bytes
 
     def _ended(self) -> list[Episode]:
-        return [episode for episode in self._episodes.values() if not episode.live]
+        return [episode for episode in self.by_id.values() if not episode.live]
 
     def _drop(self, episode: Episode, why: str) -> None:
         self.end(episode, why)
         self._forget(episode)
 
     def _forget(self, episode: Episode) -> None:
-        self._episodes.pop(episode.episode_id, None)
+        self.by_id.pop(episode.episode_id, None)

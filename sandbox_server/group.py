@@ -36,6 +36,9 @@ _OPEN_TRIES = 40
 _OPEN_RETRY_S = 0.5
 
 
+Settle = Callable[[list[Member], group_frames.Chunk], None]
+
+
 class Group:
     """Episodes of one program that share a process.
 
@@ -43,6 +46,7 @@ class Group:
         program: What they play.
         jails: Where the process comes from.
         work: Where replayed steps are counted.
+        settle: Is told of completed steps.
         on_closed: Called once when it has no members any more, and its process goes.
 
     Attributes:
@@ -54,12 +58,14 @@ class Group:
         program: ProgramRecord,
         jails: JailPool,
         work: Work,
+        settle: Settle,
         on_closed: Callable[[Group], None],
     ) -> None:
         self.program = program
         self.joined = 0
         self._jails = jails
         self._work = work
+        self._settle = settle
         self._on_closed = on_closed
         self._loop = asyncio.get_running_loop()
         self._keys = itertools.count(1)
@@ -143,13 +149,12 @@ class Group:
             self._dropped = []
         together, alone = [], []
         for member in waiting:
-            request = member.asked
-            if request is None:
+            if not member.is_asked:
                 continue
-            if request.op != frames.STEP:
-                body = group_frames.MEMBER.pack(member.key) + request.body
+            if member.op != frames.STEP:
+                body = group_frames.MEMBER.pack(member.key) + member.body
                 on_answer = functools.partial(self._on_answer, member)
-                channel.request(request.op, body, request.timeout_s, on_answer)
+                channel.request(member.op, body, member.timeout_s, on_answer)
             elif member.suspect:
                 alone.append(member)
             else:
@@ -161,12 +166,11 @@ class Group:
             self._step(channel, [member])
 
     def _step(self, channel: GroupChannel, members: list[Member]) -> None:
-        requests = [member.asked for member in members]
         steps = _Steps(self, members)
         channel.step(
             [member.key for member in members],
-            [request.body for request in requests if request],
-            [request.timeout_s for request in requests if request],
+            [member.body for member in members],
+            [member.timeout_s for member in members],
             steps,
             steps.broke,
         )
@@ -178,9 +182,10 @@ class Group:
         else:
             self.suspect([member])
 
-    def worked(self) -> None:
-        """Members have answered: what ended its process before does so no more."""
+    def worked(self, members: list[Member], chunk: group_frames.Chunk) -> None:
+        """Members have answered: what ended their process before does so no more."""
         self._unexplained = 0
+        self._settle(members, chunk)
 
     def suspect(self, members: list[Member]) -> None:
         """The process has ended, and this was in work; the oldest request is told first."""
@@ -252,7 +257,7 @@ class Group:
         else:
             self._drop_ended()
             self._serves = True
-            self._outbox = [m for m in self._members.values() if m.asked is not None]
+            self._outbox = [m for m in self._members.values() if m.is_asked]
             self._flush_soon()
             return True
         return False
@@ -288,35 +293,21 @@ class Group:
 class _Steps:
     """Steps of several members that clients wait for."""
 
-    __slots__ = ("_done", "_group", "_members")
+    __slots__ = ("_done", "_group", "_members", "_suspect")
 
     def __init__(self, group: Group, members: list[Member]) -> None:
         self._group = group
         self._members = members
+        self._suspect = members[0].suspect
         self._done = 0
 
     def answered(self, first: int, chunk: group_frames.Chunk) -> None:
-        self._group.worked()
-        index = first
         self._done = first + len(chunk.flags)
-        for flags, reward, cut_bytes, observation, info in zip(*chunk, strict=True):
-            member = self._members[index]
-            index += 1
-            member.suspect = False
-            member.answer(
-                frames.Reply(
-                    frames.STEP,
-                    0,
-                    frames.COMPLETED,
-                    bool(flags & frames.TERMINATED),
-                    bool(flags & frames.TRUNCATED),
-                    reward,
-                    cut_bytes,
-                    observation,
-                    info,
-                    b"",
-                )
-            )
+        members = self._members[first : self._done]
+        if self._suspect:
+            for member in members:
+                member.suspect = False
+        self._group.worked(members, chunk)
 
     def failed(self, index: int, reply: frames.Reply) -> None:
         self._done = index + 1

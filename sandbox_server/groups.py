@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sandbox_server.config import ServerConfig
 from sandbox_server.episode import ProgramRecord
-from sandbox_server.group import Group
-from sandbox_server.group_member import Member
+from sandbox_server.group import Group, Settle
+from sandbox_server.group_member import Member, answer_each
 from sandbox_server.jail_pool import JailPool
 from sandbox_server.work import Work
 
@@ -21,6 +21,8 @@ class Groups:
         self._config = config
         self._jails = jails
         self._work = work
+        # What becomes of completed steps; see `GroupPlayer`.
+        self.settle: Settle = answer_each
         self._filling: dict[str, Group] = {}
         self._all: set[Group] = set()
 
@@ -39,7 +41,9 @@ class Groups:
         key = program.program_id
         group = self._filling.get(key)
         if group is None:
-            group = self._filling[key] = Group(program, self._jails, self._work, self._on_closed)
+            group = self._filling[key] = Group(
+                program, self._jails, self._work, self.settle, self._on_closed
+            )
             self._all.add(group)
         member = group.add()
         if group.joined == program.group_size:

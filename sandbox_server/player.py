@@ -45,7 +45,7 @@ from sandbox_server.work import Work
 from sandbox_server.worker import frames
 
 # What the record of a step takes beside its action.
-_STEP_RECORD_BYTES = 400
+STEP_RECORD_BYTES = 400
 # Results of a reset's prefix actions must fit in one message, whatever its size.
 _MAX_PREFIX_RESULTS_BYTES = 32 * 1024 * 1024
 
@@ -119,7 +119,7 @@ class Player:
             self._episodes.add(episode)
             if episode.live:
                 if isinstance(channel, Member):
-                    channel.episode = episode
+                    channel.attach(episode, functools.partial(self._on_step, episode))
                 channel = None
         finally:
             if channel is not None:
@@ -212,8 +212,8 @@ class Player:
         episode.last_used_at = time.monotonic()
         episode.next_index = step_index + 1
         episode.actions.append(action)
-        episode.record_bytes += len(action) + _STEP_RECORD_BYTES
-        self._episodes.note_growth(len(action) + _STEP_RECORD_BYTES)
+        episode.record_bytes += len(action) + STEP_RECORD_BYTES
+        self._episodes.note_growth(len(action) + STEP_RECORD_BYTES)
         episode.waiters.append((index, put))
 
         if self._work.begin_step(program.step_cost):
@@ -255,7 +255,7 @@ class Player:
     def _take_back(episode: Episode) -> None:
         """The last step has not been begun, and may come again."""
         episode.next_index -= 1
-        episode.record_bytes -= len(episode.actions.pop()) + _STEP_RECORD_BYTES
+        episode.record_bytes -= len(episode.actions.pop()) + STEP_RECORD_BYTES
 
     def _answer_from_record(
         self, episode: Episode, index: int, item: pb.StepItem, put: Put
@@ -336,7 +336,7 @@ class Player:
         if action is not None:
             episode.actions.append(action)
             episode.next_index += 1
-            episode.record_bytes += len(action) + _STEP_RECORD_BYTES
+            episode.record_bytes += len(action) + STEP_RECORD_BYTES
         self.steps_total += 1
         observation = reply.observation
         episode.steps.append(

@@ -67,14 +67,18 @@ class _Chunks:
         self._ready = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
 
-    def put(self, result: Any) -> None:
+    def __call__(self, result: Any) -> None:
+        """Take one result."""
+        self.put_all([result], result.ByteSize())
+
+    def put_all(self, results: list[Any], size: int) -> None:
+        """Take many, of about so many bytes together."""
         if self._closed:
             return
-        size = result.ByteSize()
         self._unread_bytes += size
         self._unread.total_bytes += size
-        self._results.append(result)
-        self._left -= 1
+        self._results += results
+        self._left -= len(results)
         if self._left == 0 or len(self._results) >= _CHUNK_ITEMS:
             self._ready.set()
         elif self._timer is None:
@@ -274,12 +278,11 @@ class SandboxService(sandbox_pb2_grpc.SandboxServiceServicer):
         items = request.items
         self._check_batch(caller.engine, items)
         with contextlib.closing(_Chunks(len(items), _counter(), caller.engine.unread)) as chunks:
-            step, put = caller.engine.step, chunks.put
-            for index, item in enumerate(items):
-                step(index, item, put)
-                if index % _ITEMS_AT_ONCE == _ITEMS_AT_ONCE - 1:
+            for first in range(0, len(items), _ITEMS_AT_ONCE):
+                if first:
                     # Let others in: a batch of thousands takes a while to start.
                     await asyncio.sleep(0)
+                caller.engine.steps(items[first : first + _ITEMS_AT_ONCE], first, chunks)
             async with contextlib.aclosing(aiter(chunks)) as ready:
                 async for results in ready:
                     for message in _messages(pb.StepResponse, results):
@@ -351,7 +354,7 @@ async def _gather(
     async def one(index: int, item: Any) -> None:
         calls.about(item, index)
         try:
-            chunks.put(await work(index, item))
+            chunks(await work(index, item))
         except Exception as error:
             chunks.fail(error)
 

@@ -60,7 +60,8 @@ class GroupPlayer:
             first: Index of the first in its call.
             sink: Gets each one's result once, now or later.
         """
-        one, by_id = self._player.step, self._episodes.by_id
+        by_id = self._episodes.by_id
+        others: list[tuple[int, pb.StepItem]] = []
         left = begun = self._begin(len(items))
         grown, now = 0, time.monotonic()
         for index, item in enumerate(items, first):
@@ -88,11 +89,14 @@ class GroupPlayer:
                     episode.waiters.append((index, sink))
                     member.step(action, timeout_s)
                     continue
-            one(index, item, sink)
+            others.append((index, item))
         if left:
             self._work.end_steps(left)
         if begun > left:
             self._episodes.note_growth(grown)
+        # After what was counted in and not needed has been given back.
+        for index, item in others:
+            self._player.step(index, item, sink)
 
     def _begin(self, most: int) -> int:
         """Count steps in, as many as may run now without more ado."""

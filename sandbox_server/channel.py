@@ -12,7 +12,7 @@ import select
 import signal
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
 from sandbox_api.v1 import sandbox_pb2 as pb
@@ -60,6 +60,21 @@ class Owner(Protocol):
     def kill(self, channel: Channel) -> None: ...
 
 
+class _Passing(NamedTuple):
+    """A datagram that takes sockets along."""
+
+    mark: bytes
+    sockets: Sequence[socket.socket]
+
+    def send(self, through: socket.socket) -> None:
+        socket.send_fds(through, [self.mark], [passed.fileno() for passed in self.sockets])
+        self.close()
+
+    def close(self) -> None:
+        for passed in self.sockets:
+            passed.close()
+
+
 class Pending(NamedTuple):
     """A request that has no answer yet."""
 
@@ -75,7 +90,6 @@ class Channel:
 
     Attributes:
         key: The jail's number for the process.
-        inner_pid: Its pid as its jail sees it; 0 until it is known.
         host: Its pid and user on the host, once it is locked down; None where not known.
         family: What it shares with its copies, and with whom it is one.
         pidfd: Of a copy, which the supervisor kills itself; -1 for what the zygote forked.
@@ -108,7 +122,6 @@ class Channel:
         "ended",
         "family",
         "host",
-        "inner_pid",
         "key",
         "lockdown_error",
         "locked_down",
@@ -143,7 +156,7 @@ class Channel:
             + frames.MAX_EXTRA_BYTES
         )
         self._pending: deque[Pending] = deque()
-        self._outbox: deque[bytes] = deque()
+        self._outbox: deque[bytes | _Passing] = deque()
         self._inbox: list[bytes] = []
         self._inbox_bytes = 0
         self._next_id = 0
@@ -153,7 +166,6 @@ class Channel:
         self._kill_timeout_s = kill_timeout_s
         self.key = key
         self.family = family
-        self.inner_pid = 0
         self.host: tuple[int, int] | None = None
         self.pidfd = -1
         self.locked_down = False
@@ -192,9 +204,13 @@ class Channel:
             self._flush()
         self._check_at(deadline)
 
-    def send_descriptor(self, descriptor: int) -> None:
-        """Pass a descriptor, after the request that announced it."""
-        socket.send_fds(self._socket, [b"\x00"], [descriptor])
+    def pass_sockets(self, sockets: Sequence[socket.socket]) -> None:
+        """Pass sockets, after the request that announced them; here they are closed then."""
+        step = frames.DESCRIPTORS_A_DATAGRAM
+        for start in range(0, len(sockets), step):
+            mark = frames.MORE if start + step < len(sockets) else frames.LAST
+            self._outbox.append(_Passing(mark, sockets[start : start + step]))
+        self._flush()
 
     def overspend(self, used_s: float) -> None:
         """End the process: it and what it forked have used more CPU time than they may."""
@@ -320,16 +336,26 @@ class Channel:
 
     def _flush(self) -> None:
         while self._outbox:
+            first = self._outbox[0]
             try:
-                self._socket.send(self._outbox[0])
+                if isinstance(first, bytes):
+                    self._socket.send(first)
+                else:
+                    first.send(self._socket)
             except BlockingIOError:
                 self._poller.want_write(self._socket.fileno(), True)
                 return
             except OSError:
-                self._outbox.clear()
+                self._drop_outbox()
                 break
             self._outbox.popleft()
         self._poller.want_write(self._socket.fileno(), False)
+
+    def _drop_outbox(self) -> None:
+        for unsent in self._outbox:
+            if isinstance(unsent, _Passing):
+                unsent.close()
+        self._outbox.clear()
 
     def _check_at(self, deadline: float) -> None:
         """Look at the deadlines then, unless a look before that is due anyway.
@@ -383,6 +409,7 @@ class Channel:
         cause = self._cause or blame(end, self._phase(), self._limits)
         self._poller.remove(self._socket.fileno())
         self._socket.close()
+        self._drop_outbox()
         if self.pidfd >= 0:
             self._poller.remove(self.pidfd)
             os.close(self.pidfd)

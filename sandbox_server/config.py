@@ -33,7 +33,8 @@ MAX_LIMITS = Limits(
     load_timeout_s=600.0,
     cpu_time_s=36_000.0,
     memory_bytes=16 * 1024 * _MIB,
-    max_processes=128,
+    # A tree search of a thousand and more copies, all of one family.
+    max_processes=2_048,
     max_open_files=1_024,
     scratch_bytes=1024 * _MIB,
     scratch_inodes=65_536,

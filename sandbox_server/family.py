@@ -12,12 +12,14 @@ class Family:
         sweep: Whether they may have left processes behind, to be killed before the id is
             given on.
         born: How many members there have been; each brings its own CPU time.
+        pids: Host pids of those members that are known, where there may be several.
     """
 
-    __slots__ = ("born", "members", "sweep", "user")
+    __slots__ = ("born", "members", "pids", "sweep", "user")
 
     def __init__(self, user: int, *, sweep: bool) -> None:
         self.user = user
         self.members = 1
         self.born = 1
         self.sweep = sweep
+        self.pids: set[int] = set()

@@ -23,6 +23,10 @@ from sandbox_server.group_member import Member
 from sandbox_server.jail_pool import JailPool
 from sandbox_server.work import Work
 
+# Copies that a process is asked for at once: a second of work on a busy machine, well within the
+# usual time limit of a step, which bounds it.
+_COPIES_AT_ONCE = 64
+
 
 class Forker:
     """Copies running episodes."""
@@ -66,8 +70,8 @@ class Forker:
         copies: list[Episode] = []
         try:
             async with self._work.item():
-                while len(copies) < request.copies:
-                    copies.append(await self._copy(episode))
+                while (left := request.copies - len(copies)) > 0:
+                    copies += await self._copy(episode, min(left, _COPIES_AT_ONCE))
         except BaseException:
             # Cancelled, too: nobody will be told of these.
             self._episodes.close(copies)
@@ -83,31 +87,37 @@ class Forker:
         assert isinstance(episode.channel, Channel)
         return episode.channel
 
-    async def _copy(self, episode: Episode) -> Episode:
-        """Copy a process once, and its record as it was when the copy was asked for."""
+    async def _copy(self, episode: Episode, count: int) -> list[Episode]:
+        """Copy a process, and its record as it was when the copies were asked for."""
         original = self._check_running(episode)
-        now = time.monotonic()
-        copy = dataclasses.replace(
-            episode,
-            episode_id=self._episodes.new_id(),
-            started_at=now,
-            last_used_at=now,
-            channel=None,
-            users=0,
-            actions=list(episode.actions),
-            steps=list(episode.steps),
-            waiters=[],
+        # Of its own while the original may go on.
+        record = dataclasses.replace(
+            episode, actions=list(episode.actions), steps=list(episode.steps), waiters=[], users=0
         )
-        copied = await self._jails.fork(original, episode.program)
+        copied = await self._jails.fork(original, episode.program, count)
         if isinstance(copied, Lost | Failure):
             self._episodes.end(episode, "lost")
             raise EpisodeLostError("the episode ended while it was copied")
-        if not isinstance(copied, Channel):
+        if not isinstance(copied, list):
             raise CapacityError(
-                "the kernel refused the copy: max_processes of this episode and its "
-                "copies is reached",
+                "the kernel refused the copies: max_processes of this episode and its copies, "
+                "or max_open_files, is reached",
                 self._config.retry_delay_s,
             )
-        copy.channel = copied
-        self._episodes.add(copy)
-        return copy
+        copies = [self._recorded(record, channel) for channel in copied]
+        for copy in copies:
+            self._episodes.add(copy)
+        return copies
+
+    def _recorded(self, record: Episode, channel: Channel) -> Episode:
+        now = time.monotonic()
+        return dataclasses.replace(
+            record,
+            episode_id=self._episodes.new_id(),
+            started_at=now,
+            last_used_at=now,
+            channel=channel,
+            actions=list(record.actions),
+            steps=list(record.steps),
+            waiters=[],
+        )

@@ -103,15 +103,6 @@ def is_ending(pid: int, user: int) -> bool:
     return state in "ZX" or bool(int(numbers[5]) & _PF_EXITING)
 
 
-def inner_pid(pid: int) -> int:
-    """The pid that the innermost namespace of a host process has for it; 0 if it is gone."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("NSpid:"):
-                return int(line.split()[-1])
-    return 0
-
-
 def address_space_bytes(pid: int) -> int:
     """The size of a process's address space."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * _PAGE_BYTES

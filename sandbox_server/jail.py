@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import asyncio
-import contextlib
 import functools
 import itertools
 import json
@@ -19,16 +18,16 @@ from typing import Any, TypeVar
 
 from sandbox_api.v1 import sandbox_pb2 as pb
 
-from sandbox_server import host_process
+from sandbox_server import copying, host_process
 from sandbox_server.backends import Backend, BackendError
 from sandbox_server.channel import Answer, Channel
 from sandbox_server.config import ServerConfig
+from sandbox_server.copying import Copy
 from sandbox_server.cpu_meter import CpuWatch
 from sandbox_server.failures import Lost, ProcessEnd
 from sandbox_server.family import Family
 from sandbox_server.poller import Poller
 from sandbox_server.runtime import Runtime
-from sandbox_server.worker import frames
 
 _log = logging.getLogger(__name__)
 
@@ -177,6 +176,7 @@ class Jail:
         if channel.ended:
             raise JailDeadError("the kernel had no room for the process, or ended it")
         if family.sweep and channel.host is not None:
+            family.pids.add(channel.host[0])
             self._cpu.start(
                 family,
                 *channel.host,
@@ -233,102 +233,54 @@ class Jail:
     async def fork(
         self,
         original: Channel,
+        count: int,
         limits: pb.Limits,
-        timeout_s: float,
         on_end: Callable[[Channel], None],
-    ) -> Channel | Answer:
-        """Copy a running episode process.
+    ) -> list[Channel] | Answer:
+        """Copy a running episode process so many times; all copies are made, or none.
 
         Returns:
-            The copy's channel, or the original's answer where it failed.
+            The copies' channels, or the original's answer where it failed.
 
         Raises:
-            JailFullError: If there is no descriptor left for it.
+            JailFullError: If there are no descriptors left for them.
         """
         if original.ended:
             # Its user id is another's by now, and so would be the one that a copy gives back.
             return Lost("its process is gone")
-        try:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        except OSError as error:
-            raise JailFullError(f"no descriptors for a copy: {error.strerror}") from None
         # Held from the start: with the original gone, its user id would be given to another.
         family = original.family
-        family.members += 1
-        family.born += 1
-        copied: Channel | Answer | None = None
+        family.members += count
+        family.born += count
+        copies: list[Copy] | Answer = Lost("the jail is gone")
         try:
-            copied = await self._fork_onto(ours, theirs, original, limits, timeout_s, on_end)
+            copies = await copying.copy(
+                original, count, limits.step_timeout_s, self._poller, self._loop
+            )
+            if isinstance(copies, list) and self.dead:
+                for copy in copies:
+                    copy.let_go(family)
+                copies = Lost("the jail is gone")
+        except OSError as error:
+            raise JailFullError(f"no descriptors for copies: {error.strerror}") from None
         finally:
-            if not isinstance(copied, Channel):
-                ours.close()
-                family.born -= 1
-                self._leave(family)
-        return copied
+            if not isinstance(copies, list):
+                family.born -= count
+                self._leave(family, count)
+        if not isinstance(copies, list):
+            return copies
+        return [self._adopt(copy, family, limits, on_end) for copy in copies]
 
-    async def _fork_onto(
-        self,
-        ours: socket.socket,
-        theirs: socket.socket,
-        original: Channel,
-        limits: pb.Limits,
-        timeout_s: float,
-        on_end: Callable[[Channel], None],
-    ) -> Channel | Answer:
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        answered: asyncio.Future[Answer] = self._loop.create_future()
-
-        def answer(said: Answer) -> None:
-            if not answered.done():
-                answered.set_result(said)
-
-        with theirs:
-            original.request(frames.FORK, b"", timeout_s, answer)
-            with contextlib.suppress(OSError):
-                # A process that is gone answers the request by its end.
-                original.send_descriptor(theirs.fileno())
-        said = await answered
-        if not isinstance(said, frames.Reply) or said.outcome != frames.COMPLETED:
-            return said
-        ours.setblocking(False)
-        hello = await self._hello(ours, timeout_s)
-        pidfd = host_process.open_process(*hello) if hello else None
-        if hello is None or pidfd is None:
-            return said._replace(outcome=frames.PROGRAM_ERROR)
-        pid = host_process.inner_pid(hello[0])
-        relatives = [*self._channels.values(), *self._copies.values()]
-        if pid in {c.inner_pid for c in relatives if c.family is original.family}:
-            # It answered for its copy itself: ending the one would be ending the other.
-            os.close(pidfd)
-            return said._replace(outcome=frames.PROGRAM_ERROR)
-        if self.dead:
-            os.close(pidfd)
-            return Lost("the jail is gone")
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
-        channel = self._channel(Channel, ours, original.family, limits, on_end)
-        channel.pidfd = pidfd
-        channel.inner_pid = pid
+    def _adopt(
+        self, copy: Copy, family: Family, limits: pb.Limits, on_end: Callable[[Channel], None]
+    ) -> Channel:
+        channel = self._channel(Channel, copy.socket, family, limits, on_end)
+        channel.host = copy.host
+        channel.pidfd = copy.pidfd
         channel.locked_down = True
         self._copies[channel.key] = channel
-        self._poller.add(pidfd, lambda _: channel.on_exit(ProcessEnd(None, 0.0)))
+        self._poller.add(copy.pidfd, lambda _: channel.on_exit(ProcessEnd(None, 0.0)))
         return channel
-
-    async def _hello(self, sock: socket.socket, timeout_s: float) -> tuple[int, int] | None:
-        """Host pid and user of a copy: the kernel vouches for them, the copy only writes."""
-        readable: asyncio.Future[None] = self._loop.create_future()
-        self._poller.add(
-            sock.fileno(), lambda _: None if readable.done() else readable.set_result(None)
-        )
-        try:
-            await asyncio.wait_for(readable, timeout_s)
-            _, ancillary, _, _ = sock.recvmsg(
-                frames.MAX_FRAGMENT_BYTES, host_process.CREDENTIALS_SPACE
-            )
-        except (TimeoutError, OSError):
-            return None
-        finally:
-            self._poller.remove(sock.fileno())
-        return host_process.sender(ancillary)
 
     def kill(self, channel: Channel) -> None:
         """Kill the process of a channel; its end is reported through `on_exit`."""
@@ -341,10 +293,12 @@ class Jail:
         """A process is gone, and with the last of its family what the family held."""
         self._channels.pop(channel.key, None)
         self._copies.pop(channel.key, None)
+        if channel.host is not None:
+            channel.family.pids.discard(channel.host[0])
         self._leave(channel.family)
 
-    def _leave(self, family: Family) -> None:
-        family.members -= 1
+    def _leave(self, family: Family, members: int = 1) -> None:
+        family.members -= members
         if family.members > 0:
             return
         self._cpu.stop(family)
@@ -421,9 +375,6 @@ class Jail:
                 channel.on_exit(ProcessEnd(status, message["cpu_s"], oom))
         elif event == "spawned":
             self._spawning.discard(message["id"])
-            spawned = self._channels.get(message["id"])
-            if spawned is not None:
-                spawned.inner_pid = message["pid"]
             self._pump()
         elif event == "refused":
             self._spawning.discard(message["id"])

@@ -186,28 +186,29 @@ class JailPool:
         except JailDeadError as error:
             raise UnavailableError(str(error), self._config.retry_delay_s) from None
 
-    async def fork(self, original: Channel, program: ProgramRecord) -> Channel | Answer:
-        """Copy a running episode process, within the bound on live ones.
+    async def fork(
+        self, original: Channel, program: ProgramRecord, count: int
+    ) -> list[Channel] | Answer:
+        """Copy a running episode process so many times, within the bound on live ones.
 
         Returns:
-            The copy's channel, or the original's answer where it failed.
+            The copies' channels, or the original's answer where it failed.
 
         Raises:
-            CapacityError, UnavailableError: As for `spawn`.
+            CapacityError, QuotaError, UnavailableError: As for `spawn`.
         """
-        self.admit()
+        self.admit(count)
         jail = self._jail(program.runtime, PLAY_HASH_SEED)
-        limits = program.limits
-        self.live += 1
-        copied: Channel | Answer | None = None
+        self.live += count
+        copies: list[Channel] | Answer | None = None
         try:
-            copied = await jail.fork(original, limits, limits.step_timeout_s, self._on_channel_end)
+            copies = await jail.fork(original, count, program.limits, self._on_channel_end)
         except JailFullError as error:
             raise CapacityError(str(error), self._config.retry_delay_s) from None
         finally:
-            if not isinstance(copied, Channel):
-                self.live -= 1
-        return copied
+            if not isinstance(copies, list):
+                self.live -= count
+        return copies
 
     async def spawn_group(
         self, program: ProgramRecord, on_end: Callable[[GroupChannel], None]
@@ -238,8 +239,8 @@ class JailPool:
         """Whether the server is ending: there will be no process any more."""
         return self._draining
 
-    def admit(self) -> None:
-        """Check that there may be one more live episode.
+    def admit(self, count: int = 1) -> None:
+        """Check that there may be so many more live episodes.
 
         Raises:
             CapacityError, QuotaError: If there is no room for it now.
@@ -249,10 +250,10 @@ class JailPool:
             raise UnavailableError(
                 "the server is draining; try again when it is back", self._config.retry_delay_s
             )
-        if self.live >= self._config.max_episodes:
-            raise self._config.full(
-                f"{self.live} episodes are live, the bound; close some, or wait"
-            )
+        most = self._config.max_episodes
+        if self.live + count > most:
+            room = f"{self.live} of at most {most} episodes are live"
+            raise self._config.full(f"{room}; close some, or wait")
 
     def _jail(self, runtime: str, hash_seed: int) -> Jail:
         jail = self._jails.get((runtime, hash_seed))

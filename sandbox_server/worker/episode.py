@@ -6,14 +6,11 @@ import io
 import json
 import marshal
 import mmap
-import os
-import random
-import socket
 import sys
 import traceback
 from typing import Any
 
-from . import frames, lockdown, program, text
+from . import copying, frames, lockdown, program, text
 
 _MESSAGE_BYTES = 4_000
 _TAIL_BYTES = 2_000
@@ -209,38 +206,10 @@ class EpisodeServer:
         return frames.pack_reply(frames.SOLUTION, request_id, frames.COMPLETED, extra=extra)
 
     def _fork(self, request_id: int, _: bytes) -> bytes:
-        """Copy this process, state and all, onto the descriptor that comes next.
-
-        The copy is a grandchild: its parent ends at once, so that the jail's init adopts
-        and reaps it, and neither side is the other's to wait for. The copy says hello on
-        its own socket with the reply that the original gives on its.
-        """
-        # All of it spelled out: asking the kernel for it is off the list of system calls.
-        with socket.socket(
-            socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=os.dup(self._fd)
-        ) as channel:
-            descriptors = socket.recv_fds(channel, 1, 1)[1]
-        done = frames.pack_reply(frames.FORK, request_id, frames.COMPLETED)
-        refused = frames.pack_reply(frames.FORK, request_id, frames.PROGRAM_ERROR)
-        # The standard library seeds its global generator anew in every forked child.
-        generator = random.getstate()
-        try:
-            child = os.fork()
-        except OSError:
-            os.close(descriptors[0])
-            return refused
-        if child != 0:
-            os.close(descriptors[0])
-            return done if os.waitpid(child, 0)[1] == 0 else refused
-        try:
-            if os.fork() != 0:
-                os._exit(0)
-        except OSError:
-            os._exit(1)
-        os.dup2(descriptors[0], self._fd)
-        os.close(descriptors[0])
-        random.setstate(generator)
-        return done
+        """Copy this process; a copy's first word is the reply that the original gives."""
+        refused = copying.copy_process(self._fd) is False
+        outcome = frames.PROGRAM_ERROR if refused else frames.COMPLETED
+        return frames.pack_reply(frames.FORK, request_id, outcome)
 
     # -- results and failures ----------------------------------------------------------
 

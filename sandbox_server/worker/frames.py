@@ -26,6 +26,9 @@ TERMINATED, TRUNCATED = 1, 2
 MAX_FRAGMENT_BYTES = 60_000
 MORE, LAST = b"\x01", b"\x00"
 
+# Sockets of copies, after a FORK: few, since a process may have few open files left.
+DESCRIPTORS_A_DATAGRAM = 8
+
 # First datagram of an episode process, before it has seen its program. Anything else in
 # its place is the text of what went wrong.
 LOCKED_DOWN = b"\x00locked-down"

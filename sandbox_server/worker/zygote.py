@@ -8,7 +8,7 @@ supervisor in small JSON datagrams over one socket; descriptors for episodes rid
                            {"op": "kill", "id"}
                            {"op": "sweep", "user"}: kill every process of that user
     zygote -> supervisor   {"event": "ready"}
-                           {"event": "spawned", "id", "pid"} or {"event": "refused", "id", "why"}
+                           {"event": "spawned", "id"} or {"event": "refused", "id", "why"}
                            {"event": "exited", "id", "status", "cpu_s"}
                            {"event": "swept", "user"}
 
@@ -92,7 +92,7 @@ class Zygote:
         os.close(fd)
         self._ids[pid] = message["id"]
         self._pids[message["id"]] = pid
-        self._send({"event": "spawned", "id": message["id"], "pid": pid})
+        self._send({"event": "spawned", "id": message["id"]})
 
     def _become_episode(self, message: dict[str, Any], fd: int) -> None:
         try:

@@ -108,6 +108,31 @@ async def test_an_original_cannot_be_its_own_copy(wire: Wire) -> None:
     await wire.close(episode)
 
 
+# One process that says hello for both of its copies.
+TWO_FOR_ONE = LYING_FORK.replace("recv_fds(channel, 1, 1)", "recv_fds(channel, 1, 8)").replace(
+    'os.write(descriptors[0], b"\\x00hello")', '[os.write(d, b"\\x00hello") for d in descriptors]'
+)
+
+
+async def test_one_process_cannot_be_two_copies(wire: Wire) -> None:
+    (episode,) = await wire.start(TWO_FOR_ONE, max_processes=4)
+    await wire.act((episode, 0, "x"))
+    assert await wire.fork(episode, 2) == []
+    await wire.close(episode)
+    assert await wire.live_episodes(1) == 1
+
+
+async def test_forks_of_one_episode_at_once_do_not_mix(wire: Wire) -> None:
+    """Their sockets follow one another in the queue of one process."""
+    (episode,) = await wire.start(COUNTER, max_processes=128)
+    made = await asyncio.gather(*[wire.fork(episode, 9) for _ in range(10)])
+    copies = [copy for some in made for copy in some]
+    assert len(set(copies)) == 90
+    results = await wire.act(*[(copy, 0, "+") for copy in copies])
+    assert {result.observation for result in results} == {"at 1"}
+    await wire.close(episode, *copies)
+
+
 def test_a_pid_that_another_process_has_by_now_is_not_taken_for_the_copy() -> None:
     mine = os.getuid()
     pidfd = open_process(os.getpid(), mine)

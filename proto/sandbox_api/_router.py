@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import grpc
 
-from sandbox_api._shards import ASK_TIMEOUT_S, Shard, Shards
+from sandbox_api._shards import NO_ANSWER, Shard, Shards
 from sandbox_api.errors import (
     REASON_METADATA_KEY,
     DeadlineExceededError,
@@ -29,12 +28,6 @@ from sandbox_api.errors import (
 )
 from sandbox_api.v1 import sandbox_pb2 as pb
 
-# How a call fails that no server has answered.
-_NO_ANSWER = (
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-)
 # For a position in a batch that is none: no batch is so long.
 _NO_POSITION = 2**32 - 1
 
@@ -69,8 +62,10 @@ class Router:
     async def RegisterProgram(self, request: pb.RegisterProgramRequest, timeout: float) -> Any:
         """Register with one shard; the others get it when an episode of it starts there."""
         await self._shards.learn_loads()
-        (shard,) = self._shards.spread(1)
-        shard.live -= 1  # A program is no episode.
+        try:
+            shard = self._shards.choose()
+        except UnavailableError as error:
+            raise _call_error(error) from None
         try:
             return await self._register(shard, request, timeout)
         except grpc.aio.AioRpcError as error:
@@ -108,7 +103,6 @@ class Router:
             if _is_ours(shard):
                 raise _call_error(_lost()) from None
             raise
-        shard.failures = 0
         return answer
 
     # -- one call, several shards ------------------------------------------------------
@@ -168,8 +162,7 @@ class Router:
 
     def _batch(self, verb: str, request: Any, response: Any, timeout: float) -> _Answers:
         async def plan() -> list[_Part]:
-            shards = [self._shards.of(item.episode_id) for item in request.items]
-            return _parts(request, shards)
+            return _parts(request, [self._shards.of(item.episode_id) for item in request.items])
 
         def call(part: _Part) -> Any:
             assert part.shard is not None
@@ -180,37 +173,50 @@ class Router:
     def Reset(self, request: pb.ResetRequest, timeout: float) -> _Answers:
         async def plan() -> list[_Part]:
             await self._shards.learn_loads()
-            return _parts(request, self._shards.spread(len(request.items)))
+            shards = []
+            for item in request.items:
+                shard = self._shards.choose(item.program_id)
+                shard.live += 1
+                shards.append(shard)
+            return _parts(request, shards)
 
         async def call(part: _Part) -> AsyncIterator[pb.ResetResponse]:
             shard, items = part.shard, part.request.items
             assert shard is not None
             wanted = {item.program_id for item in items} - shard.programs
-            # One that is not known here is another client's; the shard may have it.
+            # Those of other clients cannot be given to a shard, which may have them.
             known = [self._programs[i] for i in wanted if i in self._programs]
             await asyncio.gather(*(self._register(shard, p, timeout) for p in known))
             async for response in shard.stub.Reset(part.request, timeout=timeout):
                 for result in response.results:
-                    forgotten = pb.ERROR_REASON_PROGRAM_NOT_FOUND
-                    if result.error.reason == forgotten and result.index < len(items):
-                        shard.programs.discard(items[result.index].program_id)
+                    forgotten = result.error.reason == pb.ERROR_REASON_PROGRAM_NOT_FOUND
+                    if forgotten and result.index < len(items):
+                        self._miss(shard, items[result.index].program_id, result)
                 yield response
 
         return _Answers(self._shards, plan, call, self._took_nothing, pb.ResetResponse)
 
+    def _miss(self, shard: Shard, program_id: str, result: pb.ResetResult) -> None:
+        """A shard does not have a program: it is given it, or others are asked for it."""
+        shard.programs.discard(program_id)
+        if program_id in self._programs:
+            return
+        shard.lacking.add(program_id)
+        if all(program_id in other.lacking for other in self._shards):
+            # It is registered nowhere; by the next time it may be.
+            for other in self._shards:
+                other.lacking.discard(program_id)
+        else:
+            elsewhere = UnavailableError("this shard does not have the program; another may")
+            result.error.CopyFrom(item_from_error(elsewhere))
+
     async def _took_all(self, shard: Shard, error: grpc.aio.AioRpcError) -> bool:
         """Note that a call failed; returns whether the shard's episodes are gone with it."""
         # A server that gives a reason is there.
-        if error.code() not in _NO_ANSWER or REASON_METADATA_KEY in dict(
-            error.trailing_metadata() or ()
-        ):
+        metadata = dict(error.trailing_metadata() or ())
+        if error.code() not in NO_ANSWER or REASON_METADATA_KEY in metadata:
             return False
-        shard.failures += 1
-        if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
-            # It is slow, or it hangs.
-            with suppress(grpc.aio.AioRpcError):
-                await shard.ask(ASK_TIMEOUT_S)
-        await self._shards.look_up()
+        await self._shards.check(shard)
         return self._shards.is_gone(shard)
 
     async def _took_nothing(self, shard: Shard, error: grpc.aio.AioRpcError) -> bool:
@@ -266,7 +272,10 @@ class _Answers:
             reader.cancel()
 
     async def __aiter__(self) -> AsyncIterator[Any]:
-        parts = await self._plan()
+        try:
+            parts = await self._plan()
+        except UnavailableError as error:
+            raise _call_error(error) from None
         ready: asyncio.Queue[Any] = asyncio.Queue()
         for part in parts:
             reader = asyncio.create_task(self._read(part, ready.put_nowait))
@@ -297,7 +306,6 @@ class _Answers:
                         result.index = place
                         unanswered.discard(place)
                     put(response)
-            shard.failures = 0
         except asyncio.CancelledError:
             if not _is_ours(shard):
                 raise

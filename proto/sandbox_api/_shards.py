@@ -11,22 +11,26 @@ from typing import Any
 import grpc
 
 from sandbox_api.access import Access
+from sandbox_api.errors import UnavailableError
 from sandbox_api.v1 import sandbox_pb2 as pb
 from sandbox_api.v1 import sandbox_pb2_grpc as pb_grpc
 
+# How a call fails that no server has answered.
+NO_ANSWER = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+)
 # What separates the secret of an episode's id from the name of its shard.
 _SEPARATOR = "."
 # Others start episodes, too: what a shard said of its load is believed for so long.
 _LOAD_AGE_S = 1.0
-# A shard that does not say its load within this is not asked for new episodes.
-ASK_TIMEOUT_S = 5.0
+# A shard that does not say its load within this is out of reach.
+_ASK_TIMEOUT_S = 5.0
 _BOOK_TIMEOUT_S = 5.0
 # While a call is in work the book is asked so often whether its shard still is: a machine that
 # is gone without a word would otherwise be missed only when the connection times out.
 _WATCH_S = 2.0
-# Calls in a row that do not reach a shard until its episodes count as lost. The first may be
-# no more than a connection that broke.
-_MOST_FAILURES = 2
 
 
 class Shard:
@@ -39,7 +43,8 @@ class Shard:
         live: Episodes it has, as it said last, and what this client has changed since.
         capacity: Episodes it can have; 0 until it has said so.
         programs: Ids of those that this client knows it to have.
-        failures: Calls in a row that did not reach it.
+        lacking: Ids of those that it has said not to have, and that this client cannot give it.
+        is_within_reach: Whether it answered when it was last asked.
         closed: The book no longer has it: calls in work end.
     """
 
@@ -49,15 +54,11 @@ class Shard:
         self.live = 0
         self.capacity = 0
         self.programs: set[str] = set()
-        self.failures = 0
+        self.lacking: set[str] = set()
+        self.is_within_reach = True
         self.closed = False
         self._channel = access.channel(address, options)
         self.stub = access.authorized(pb_grpc.SandboxServiceStub(self._channel))
-
-    @property
-    def is_within_reach(self) -> bool:
-        """Whether calls may be expected to reach it."""
-        return self.failures < _MOST_FAILURES
 
     @property
     def load(self) -> float:
@@ -72,10 +73,10 @@ class Shard:
         """
         try:
             info = await self.stub.GetServerInfo(pb.GetServerInfoRequest(), timeout=timeout_s)
-        except grpc.aio.AioRpcError:
-            self.failures += 1
+        except grpc.aio.AioRpcError as error:
+            self.is_within_reach = error.code() not in NO_ANSWER
             raise
-        self.failures = 0
+        self.is_within_reach = True
         self.live = info.load.live_episodes
         self.capacity = info.max_episodes
         return info
@@ -104,13 +105,13 @@ class Shards:
         self._looking: asyncio.Task[None] | None = None
         self._calls = 0
         self._watcher: asyncio.Task[None] | None = None
-        self._probes: dict[Shard, asyncio.Task[None]] = {}
+        self._questions: dict[Shard, asyncio.Task[None]] = {}
         self._loads_at = 0.0
         self._loads_lock = asyncio.Lock()
 
     async def aclose(self) -> None:
         """Close the connections to all shards."""
-        for task in (self._looking, self._watcher, *self._probes.values()):
+        for task in (self._looking, self._watcher, *self._questions.values()):
             if task is not None:
                 task.cancel()
         await asyncio.gather(*(shard.aclose() for shard in self._by_name.values()))
@@ -135,16 +136,18 @@ class Shards:
     def _within_reach(self) -> list[Shard]:
         return [shard for shard in self._by_name.values() if shard.is_within_reach]
 
-    def spread(self, count: int) -> list[Shard]:
-        """A shard for each of so many new episodes: each time the one with the least to do."""
+    def choose(self, program_id: str = "") -> Shard:
+        """Where there is the least to do, of the shards that may have a program.
+
+        Raises:
+            UnavailableError: If there is none at all.
+        """
         # Where none is within reach they are all tried: that is how they come back.
         shards = self._within_reach() or list(self._by_name.values())
-        chosen = []
-        for _ in range(count):
-            shard = min(shards, key=lambda shard: shard.load)
-            shard.live += 1
-            chosen.append(shard)
-        return chosen
+        if not shards:
+            raise UnavailableError("the book of addresses does not answer")
+        able = [shard for shard in shards if program_id not in shard.lacking]
+        return min(able or shards, key=lambda shard: shard.load)
 
     async def look_up(self) -> None:
         """Ask the book which shards there are; where it does not answer all stays as it was.
@@ -209,16 +212,28 @@ class Shards:
                 await self.look_up()
                 asked = self._within_reach()
                 for shard in self:
-                    if shard not in asked and shard not in self._probes:
+                    if shard not in asked:
                         # Nobody waits for what has not answered before.
-                        self._probes[shard] = asyncio.create_task(self._probe(shard))
-                await _answers(asked, ASK_TIMEOUT_S)
+                        self._question(shard)
+                await _answers(asked, _ASK_TIMEOUT_S)
                 self._loads_at = time.monotonic()
 
-    async def _probe(self, shard: Shard) -> None:
+    async def check(self, shard: Shard) -> None:
+        """A call has brought no answer: find out what of the shard is left."""
+        await self.look_up()
+        if self._by_name.get(shard.name) is shard:
+            await asyncio.shield(self._question(shard))
+
+    def _question(self, shard: Shard) -> asyncio.Task[None]:
+        """Ask a shard, once for all that want to know."""
+        if shard not in self._questions:
+            self._questions[shard] = asyncio.create_task(self._ask(shard))
+        return self._questions[shard]
+
+    async def _ask(self, shard: Shard) -> None:
         with suppress(grpc.aio.AioRpcError):
-            await shard.ask(ASK_TIMEOUT_S)
-        del self._probes[shard]
+            await shard.ask(_ASK_TIMEOUT_S)
+        del self._questions[shard]
 
     async def ask_all(self, timeout_s: float) -> list[pb.GetServerInfoResponse]:
         """What all shards say that answer.

@@ -7,7 +7,14 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 
 import pytest
-from sandbox_api import AsyncSandboxClient, EpisodeLostError, ResetItem, SandboxClient, StepItem
+from sandbox_api import (
+    AsyncSandboxClient,
+    EpisodeLostError,
+    ProgramNotFoundError,
+    ResetItem,
+    SandboxClient,
+    StepItem,
+)
 
 from tests.scale.fake_book import SHARD_EPISODES, FakeBook
 
@@ -133,6 +140,18 @@ async def test_a_machine_gone_without_a_word_is_noticed_by_the_book(
     gone = book.shards.pop("1")
     assert await asyncio.wait_for(step, 30) == _expected(6, 0)
     gone.__exit__()
+
+
+async def test_a_program_of_another_client_is_found_where_it_is(
+    book: FakeBook, client: AsyncSandboxClient
+) -> None:
+    async with AsyncSandboxClient(book.address) as other:
+        program = await other.register_program("count")
+    episodes = await client.reset([ResetItem(program.program_id, seed=s) for s in range(6)])
+    assert all(episode.ok for episode in episodes), [e.error for e in episodes]
+    assert sorted(book.live().values()) == [0, 0, 6]
+    (nowhere,) = await client.reset([ResetItem("unknown")])
+    assert isinstance(nowhere.error, ProgramNotFoundError)
 
 
 async def test_when_all_are_gone_the_next_one_gets_everything(

@@ -83,8 +83,10 @@ class EpisodeServer:
         """Answer until the supervisor closes its end.
 
         A thousand processes take turns on a core, so what a step costs is the memory it
-        touches: each object and function on its way is a cache miss. Hence the plain
-        `try` around all handlers, and no layers between the socket and the program.
+        touches: each object, page and function on its way is a miss of some cache. Hence no
+        layers between the socket and the program for a step that fits in one datagram and
+        goes well, and a buffer to read into: the allocator would write at the far end of a
+        new one.
         """
         handlers = {
             frames.COMPILE: self._compile,
@@ -95,24 +97,56 @@ class EpisodeServer:
             frames.SOLUTION: self._solution,
             frames.FORK: self._fork,
         }
+        fd, output = self._fd, self._output
+        # Of its own pages, of which a short request touches one. Private: copies have theirs.
+        datagram = mmap.mmap(
+            -1, frames.MAX_FRAGMENT_BYTES + 1, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        )
+        buffers = (datagram,)
+        readv, write = os.readv, os.write
+        unpack_request, pack_reply = frames.FIRST.unpack_from, frames.ONLY_REPLY.pack
+        header_bytes, step_op, completed = frames.FIRST.size, frames.STEP, frames.COMPLETED
+        most_bytes = min(self._max_observation_bytes, frames.MAX_ONLY_REPLY_BYTES)
         while True:
-            message = frames.read_message(self._fd)
-            if message is None:
+            length = readv(fd, buffers)
+            if length == 0:
                 return
-            op, request_id = frames.unpack_request(message)
+            more, op, request_id = unpack_request(datagram)
             try:
-                reply = handlers[op](request_id, message)
-                if self._output.exceeded:
+                if op == step_op and not more:
+                    self._phase = STEP_PHASE
+                    observation, reward, flags, info = self._environment.step(  # type: ignore[union-attr]
+                        datagram[header_bytes:length].decode()
+                    )
+                    shown = observation.encode("utf-8", "replace")
+                    size = len(shown)
+                    if info or size > most_bytes:
+                        reply = self._stepped(request_id, observation, reward, flags, info)
+                        parts = frames.fragments(reply)
+                    else:
+                        only = pack_reply(
+                            0, op, request_id, completed, flags, reward, 0, size, 0, 0
+                        )
+                        parts = (only + shown,)
+                else:
+                    message = datagram[1:length]
+                    if more:
+                        message += frames.read_rest(fd)
+                    parts = frames.fragments(handlers[op](request_id, message))
+                if output.exceeded:
                     raise OutputLimitError
             except BaseException as error:
                 failure = self._failure(error)
             else:
-                frames.write_message(self._fd, reply)
+                for part in parts:
+                    write(fd, part)
                 continue
             # Told here, outside the handler: the program's frames and what they hold are gone.
             outcome, diagnostic = failure
             extra = json.dumps(diagnostic).encode("utf-8", "replace")
-            frames.write_message(self._fd, frames.pack_reply(op, request_id, outcome, extra=extra))
+            reply = frames.pack_reply(op, request_id, outcome, extra=extra)
+            for part in frames.fragments(reply):
+                write(fd, part)
 
     # -- requests ----------------------------------------------------------------------
 
@@ -174,14 +208,16 @@ class EpisodeServer:
         )
 
     def _step(self, request_id: int, message: bytes) -> bytes:
+        """A step whose action is too long for one datagram."""
         self._phase = STEP_PHASE
-        observation, reward, flags, info = self._environment.step(  # type: ignore[union-attr]
-            message[frames.REQUEST_HEADER_BYTES :].decode()
-        )
-        shown = observation.encode("utf-8", "replace")
-        cut_bytes = 0
-        if len(shown) > self._max_observation_bytes:
-            shown, cut_bytes = text.cut(observation, self._max_observation_bytes)
+        action = message[frames.REQUEST_HEADER_BYTES :].decode()
+        return self._stepped(request_id, *self._environment.step(action))  # type: ignore[union-attr]
+
+    def _stepped(
+        self, request_id: int, observation: str, reward: float, flags: int, info: Any
+    ) -> bytes:
+        """The reply to a step, whatever its size."""
+        shown, cut_bytes = text.cut(observation, self._max_observation_bytes)
         return frames.pack_reply(
             frames.STEP,
             request_id,

@@ -34,13 +34,17 @@ DESCRIPTORS_A_DATAGRAM = 8
 LOCKED_DOWN = b"\x00locked-down"
 
 _REQUEST = struct.Struct("<BI")
+# The same after the byte that says whether more follows.
+FIRST = struct.Struct("<BBI")
 # op, request id, outcome, flags, reward, cut bytes, lengths of observation, info, extra
 _REPLY = struct.Struct("<BIBBdQIII")
+ONLY_REPLY = struct.Struct("<BBIBBdQIII")
 
 _LENGTH = struct.Struct("<I")
 
 REQUEST_HEADER_BYTES = _REQUEST.size
 REPLY_HEADER_BYTES = _REPLY.size
+MAX_ONLY_REPLY_BYTES = MAX_FRAGMENT_BYTES - REPLY_HEADER_BYTES
 
 # Room for a diagnostic, tool schemas or a solution, beyond observation and info.
 MAX_EXTRA_BYTES = 256 * 1024
@@ -160,25 +164,11 @@ def fragments(message: bytes) -> list[bytes]:
     return [(LAST if at == last else MORE) + message[at : at + MAX_FRAGMENT_BYTES] for at in cuts]
 
 
-def read_message(fd: int) -> bytes | None:
-    """Read one trusted message from a blocking descriptor; None at end of file."""
-    datagram = os.read(fd, MAX_FRAGMENT_BYTES + 1)
-    if not datagram:
-        return None
-    if datagram[0] == 0:
-        return datagram[1:]
+def read_rest(fd: int) -> bytes:
+    """Read what follows the first datagram of a trusted message from a blocking descriptor."""
     parts = []
-    while datagram:
+    while datagram := os.read(fd, MAX_FRAGMENT_BYTES + 1):
         parts.append(datagram[1:])
         if datagram[0] == 0:
-            return b"".join(parts)
-        datagram = os.read(fd, MAX_FRAGMENT_BYTES + 1)
-    return None
-
-
-def write_message(fd: int, message: bytes) -> None:
-    if len(message) <= MAX_FRAGMENT_BYTES:
-        os.write(fd, LAST + message)
-        return
-    for fragment in fragments(message):
-        os.write(fd, fragment)
+            break
+    return b"".join(parts)

@@ -30,7 +30,7 @@ import sys
 import traceback
 from typing import Any
 
-from . import episode, frames, group, lockdown
+from . import episode, frames, group, immortality, lockdown
 
 
 class Zygote:
@@ -171,6 +171,7 @@ def main(arguments: list[str]) -> None:
     for name in arguments[2:]:
         importlib.import_module(name)
     gc.collect()
+    immortality.make_all_immortal()
     gc.freeze()
     control = socket.socket(fileno=int(arguments[1]))
     Zygote(control, isolated=arguments[0] == "isolated").run()

@@ -164,6 +164,14 @@ def fragments(message: bytes) -> list[bytes]:
     return [(LAST if at == last else MORE) + message[at : at + MAX_FRAGMENT_BYTES] for at in cuts]
 
 
+def read_message(fd: int) -> bytes | None:
+    """Read one trusted message from a blocking descriptor; None at end of file."""
+    datagram = os.read(fd, MAX_FRAGMENT_BYTES + 1)
+    if not datagram:
+        return None
+    return datagram[1:] if datagram[0] == 0 else datagram[1:] + read_rest(fd)
+
+
 def read_rest(fd: int) -> bytes:
     """Read what follows the first datagram of a trusted message from a blocking descriptor."""
     parts = []
@@ -172,3 +180,8 @@ def read_rest(fd: int) -> bytes:
         if datagram[0] == 0:
             break
     return b"".join(parts)
+
+
+def write_message(fd: int, message: bytes) -> None:
+    for fragment in fragments(message):
+        os.write(fd, fragment)

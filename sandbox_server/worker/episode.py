@@ -127,7 +127,7 @@ class EpisodeServer:
                         only = pack_reply(
                             0, op, request_id, completed, flags, reward, 0, size, 0, 0
                         )
-                        parts = (only + shown,)
+                        parts = [only + shown]
                 else:
                     message = datagram[1:length]
                     if more:

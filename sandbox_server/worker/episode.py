@@ -6,6 +6,7 @@ import io
 import json
 import marshal
 import mmap
+import os
 import sys
 import traceback
 from typing import Any

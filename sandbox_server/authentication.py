@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import grpc
 from sandbox_api.errors import UnauthenticatedError
 
 from sandbox_server import certificate_names
 from sandbox_server.config import DEFAULT_TENANT, TenantConfig
-from sandbox_server.refusal import refuse
 
 _HEADER = "authorization"
 _SCHEME = "bearer "
@@ -97,41 +96,3 @@ class Authenticator:
         found = [t for t in self._tenants if t.certificate and t.certificate in named]
         # One that names several is nobody's: which of them is meant is not to be guessed.
         return found[0] if len(found) == 1 else None
-
-
-class RefuseStrangers(grpc.aio.ServerInterceptor):
-    """Refuses calls to `service` without a right token before their message is read.
-
-    A message may be as long as 64 MiB; a stranger should not make the server hold any.
-
-    Args:
-        on_refused: Called with the peer of each.
-    """
-
-    def __init__(
-        self, authenticator: Authenticator, service: str, on_refused: Callable[[str], None]
-    ) -> None:
-        self._authenticator = authenticator
-        self._prefix = f"/{service}/"
-        self._on_refused = on_refused
-        # As a stream it is answered without waiting for a message.
-        self._refusal = grpc.stream_stream_rpc_method_handler(self._refuse)
-
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler:
-        if handler_call_details.method.startswith(
-            self._prefix
-        ) and not self._authenticator.may_speak(handler_call_details.invocation_metadata):
-            return self._refusal
-        return await continuation(handler_call_details)
-
-    async def _refuse(self, _: object, context: grpc.aio.ServicerContext) -> None:
-        self._on_refused(context.peer())
-        error = UnauthenticatedError(
-            "the token is missing, or not that of any tenant of this server: set "
-            "SPADEWORK_TOKEN, or give the client access=Access(token=...)"
-        )
-        await refuse(context, error)

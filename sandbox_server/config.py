@@ -124,12 +124,14 @@ class ServerConfig:
         max_options_bytes: Options of one episode.
         max_batch_items: Items in one call.
         max_pending_items: Items in work in all calls together.
+        max_streams: Streams of steps that are open at once; more is RESOURCE_EXHAUSTED.
         max_unread_bytes: Results that are ready and that clients have not read, in all calls
             together; over it, calls that would give more are refused. What was in work when it
             was reached may come on top.
         unread_timeout_s: How long a client may leave the next message of a call unread before
             the call is ended.
-        request_timeout_s: How long the message of a call may take to come.
+        request_timeout_s: How long the message of a call may take to come, and the next one of a
+            stream: one that is idle for so long is ended.
         max_running_steps: With several tenants, steps and other items that run at once; each
             tenant has its share, and what is over waits at the server, so that one tenant's
             burst is not in front of another's step.
@@ -181,6 +183,7 @@ class ServerConfig:
     max_options_bytes: int = 256 * 1024
     max_batch_items: int = 8_192
     max_pending_items: int = 32_768
+    max_streams: int = 1_024
     max_unread_bytes: int = 1024 * _MIB
     unread_timeout_s: float = 60.0
     request_timeout_s: float = 30.0

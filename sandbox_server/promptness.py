@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import grpc
@@ -22,53 +22,8 @@ _PUBLIC_TIMEOUT_S = 2.0
 _MOST_PUBLIC_BYTES = 4_096
 
 
-class RefuseSlow(grpc.aio.ServerInterceptor):
-    """Ends calls whose request does not come in time, and forgets long ones of strangers.
-
-    Args:
-        service: The full name of the service that only tenants may use.
-        timeout_s: How long a request to it may take.
-    """
-
-    def __init__(self, service: str, timeout_s: float) -> None:
-        self._prefix = f"/{service}/"
-        self._timeout_s = timeout_s
-
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler:
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            return handler
-        read, timeout_s = handler.request_deserializer, self._timeout_s
-        if handler.request_streaming:
-            # Reflection, which says of an empty request that it is wrong.
-            return grpc.stream_stream_rpc_method_handler(
-                handler.stream_stream,
-                lambda data: read(data if len(data) <= _MOST_PUBLIC_BYTES else b""),
-                handler.response_serializer,
-            )
-        if not handler_call_details.method.startswith(self._prefix):
-            read, timeout_s = _only_short(read), _PUBLIC_TIMEOUT_S
-        # Not a stream on the wire: one message, but read when this module asks for it.
-        if handler.response_streaming:
-            return grpc.stream_stream_rpc_method_handler(
-                _streaming(handler.unary_stream, timeout_s), read, handler.response_serializer
-            )
-        return grpc.stream_unary_rpc_method_handler(
-            _unary(handler.unary_unary, timeout_s), read, handler.response_serializer
-        )
-
-
-def _only_short(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """A reader that gives None for what is too long to be meant."""
-    return lambda data: read(data) if len(data) <= _MOST_PUBLIC_BYTES else None
-
-
-async def _read(context: grpc.aio.ServicerContext, timeout_s: float) -> Any:
-    """The request of a call; ends the call where there is none."""
+async def read(context: grpc.aio.ServicerContext, timeout_s: float) -> Any:
+    """The request of a call, which its handler must take as a stream; ends the call without."""
     request = None
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
@@ -79,16 +34,64 @@ async def _read(context: grpc.aio.ServicerContext, timeout_s: float) -> Any:
     return request
 
 
-def _unary(behavior: Callable[..., Awaitable[Any]], timeout_s: float) -> Callable[..., Any]:
+class PublicHandlers:
+    """Takes a library's service in the place of a server, and gives the server a bounded one.
+
+    Calls to it end when their request does not come in time, and long requests are forgotten.
+
+    Args:
+        server: The server that is to have it.
+    """
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._server = server
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        self._server.add_generic_rpc_handlers([_Bounded(handler) for handler in handlers])
+
+    def add_registered_method_handlers(self, name: str, handlers: Any) -> None:
+        """The same handlers once more, by name: a server of this kind looks at the others."""
+
+
+class _Bounded(grpc.GenericRpcHandler):
+    def __init__(self, inner: grpc.GenericRpcHandler) -> None:
+        self._inner = inner
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        handler = self._inner.service(details)
+        if handler is None:
+            return None
+        read_message, write = handler.request_deserializer, handler.response_serializer
+        if handler.request_streaming:
+            # Reflection, which says of an empty request that it is wrong.
+            return grpc.stream_stream_rpc_method_handler(
+                handler.stream_stream,
+                lambda data: read_message(data if len(data) <= _MOST_PUBLIC_BYTES else b""),
+                write,
+            )
+        short = _only_short(read_message)
+        # Not a stream on the wire: one message, but read when this module asks for it.
+        if handler.response_streaming:
+            behavior = _streaming(handler.unary_stream)
+            return grpc.stream_stream_rpc_method_handler(behavior, short, write)
+        return grpc.stream_unary_rpc_method_handler(_unary(handler.unary_unary), short, write)
+
+
+def _only_short(read_message: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """A reader that gives None for what is too long to be meant."""
+    return lambda data: read_message(data) if len(data) <= _MOST_PUBLIC_BYTES else None
+
+
+def _unary(behavior: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
     async def call(_: object, context: grpc.aio.ServicerContext) -> Any:
-        return await behavior(await _read(context, timeout_s), context)
+        return await behavior(await read(context, _PUBLIC_TIMEOUT_S), context)
 
     return call
 
 
-def _streaming(behavior: Callable[..., Any], timeout_s: float) -> Callable[..., Any]:
+def _streaming(behavior: Callable[..., Any]) -> Callable[..., Any]:
     async def call(_: object, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
-        answer = behavior(await _read(context, timeout_s), context)
+        answer = behavior(await read(context, _PUBLIC_TIMEOUT_S), context)
         if isinstance(answer, Awaitable):
             # It writes to the context itself, as the library's health service does.
             await answer

@@ -12,23 +12,20 @@ from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
-from sandbox_api.errors import UnauthenticatedError
-from sandbox_api.v1 import sandbox_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from sandbox_server import listening, tenants, transport
 from sandbox_server.audit import AuditLog
-from sandbox_server.authentication import Authenticator, RefuseStrangers
+from sandbox_server.authentication import Authenticator
 from sandbox_server.config import ServerConfig
 from sandbox_server.engine import Engine
-from sandbox_server.promptness import RefuseSlow
+from sandbox_server.promptness import PublicHandlers
+from sandbox_server.reception import SERVICE_NAME, Reception
 from sandbox_server.runtime import Runtime
-from sandbox_server.service import SERVICE_NAME, SandboxService
-from sandbox_server.telemetry.calls import CallInterceptor
+from sandbox_server.service import SandboxService
 from sandbox_server.telemetry.exposition import registry
 from sandbox_server.telemetry.http import MetricsServer
 from sandbox_server.telemetry.metrics import Metrics
-from sandbox_server.unreadable import RefuseUnreadable
 
 _log = logging.getLogger(__name__)
 
@@ -58,27 +55,24 @@ class Server:
         }
         self._stopped = False
         self._metrics = Metrics()
-        self._metrics_server = MetricsServer(registry(self.engines, self._metrics, self._audit))
+        self._service = SandboxService(self.engines, self._audit)
+        found = registry(self.engines, self._metrics, self._audit, self._service.open_streams)
+        self._metrics_server = MetricsServer(found)
         self._health = health.aio.HealthServicer()
-        authenticator = Authenticator(config.tenants)
-        service = SandboxService(self.engines, authenticator, self._audit)
-        self._server = grpc.aio.server(
-            interceptors=[
-                RefuseStrangers(authenticator, SERVICE_NAME, self._note_stranger),
-                RefuseSlow(SERVICE_NAME, config.request_timeout_s),
-                CallInterceptor(SERVICE_NAME, self._metrics),
-                RefuseUnreadable(SERVICE_NAME),
-            ],
-            options=listening.CHANNEL_OPTIONS,
+        reception = Reception(
+            self._service,
+            Authenticator(config.tenants),
+            self._metrics,
+            self._audit,
+            config,
         )
-        sandbox_pb2_grpc.add_SandboxServiceServicer_to_server(service, self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._server = grpc.aio.server(options=listening.CHANNEL_OPTIONS)
+        self._server.add_generic_rpc_handlers([reception.handlers()])
+        public = PublicHandlers(self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, public)
         names = (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server)
-
-    def _note_stranger(self, peer: str) -> None:
-        self._audit.refused(peer=peer)
-        self._metrics.of("").refused("", UnauthenticatedError.reason)
+        reflected = reflection.aio.ReflectionServicer(names)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflected, public)
 
     async def start(self) -> str:
         """Start the engines, then listen.
@@ -158,6 +152,8 @@ class Server:
             return
         self._stopped = True
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        # Idle ones would hold the end up; what they have in work is answered.
+        self._service.end_streams()
         await self._server.stop(0 if at_once else self.config.stop_grace_s)
         await self._metrics_server.stop()
         for engine in self.engines.values():

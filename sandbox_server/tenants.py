@@ -132,6 +132,7 @@ def parts(config: ServerConfig) -> dict[str, ServerConfig]:
             max_records=some_of(config.max_records),
             max_record_bytes=some_of(config.max_record_bytes),
             max_pending_items=some_of(config.max_pending_items),
+            max_streams=some_of(config.max_streams),
             max_unread_bytes=some_of(config.max_unread_bytes),
             max_running_steps=some_of(config.max_running_steps, _MIN_RUNNING_STEPS),
             max_steps_per_s=tenant.steps_per_s,

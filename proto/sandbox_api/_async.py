@@ -18,6 +18,7 @@ from sandbox_api import _convert
 from sandbox_api._batches import Deadlines, ResetBatch, StepBatch, VerifyBatch, rebuild_item
 from sandbox_api._dispatch import Batch, Dispatcher, is_worth_waiting
 from sandbox_api._ledger import EpisodeRecord, Ledger, ProgramRecord
+from sandbox_api._play import PlayingStub
 from sandbox_api._router import Router
 from sandbox_api._shards import Shards
 from sandbox_api.access import Access
@@ -118,6 +119,7 @@ class AsyncSandboxClient:
             await self._router.aclose()
             self._router = None
         if self._channel is not None:
+            await self._stub.aclose()
             await self._channel.close()
             self._channel = None
             self._stub = None
@@ -126,7 +128,8 @@ class AsyncSandboxClient:
         # Not in __init__: a channel belongs to the event loop that runs when it is made.
         if self._stub is None:
             self._channel = self._access.channel(self.address, CHANNEL_OPTIONS)
-            self._stub = self._access.authorized(pb_grpc.SandboxServiceStub(self._channel))
+            stub = pb_grpc.SandboxServiceStub(self._channel)
+            self._stub = PlayingStub(self._access.authorized(stub))
         return self._router or self._stub
 
     async def register_program(

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 
+from sandbox_api._play import PlayingStub
 from sandbox_api.access import Access
 from sandbox_api.errors import UnavailableError
 from sandbox_api.v1 import sandbox_pb2 as pb
@@ -58,7 +59,8 @@ class Shard:
         self.is_within_reach = True
         self.closed = False
         self._channel = access.channel(address, options)
-        self.stub = access.authorized(pb_grpc.SandboxServiceStub(self._channel))
+        stub = pb_grpc.SandboxServiceStub(self._channel)
+        self.stub = PlayingStub(access.authorized(stub))
 
     @property
     def load(self) -> float:
@@ -83,6 +85,7 @@ class Shard:
 
     async def aclose(self) -> None:
         self.closed = True
+        await self.stub.aclose()
         await self._channel.close()
 
 

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
-from sandbox_api.errors import InvalidRequestError, SandboxError, UnavailableError
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
+from sandbox_api.errors import InvalidRequestError, UnavailableError
 from sandbox_api.v1 import sandbox_pb2 as pb
-from sandbox_api.v1 import sandbox_pb2_grpc
 
 import sandbox_server
 from sandbox_server import listening, transport
-from sandbox_server.authentication import Authenticator, RefuseStrangers
+from sandbox_server.audit import AuditLog
+from sandbox_server.authentication import Authenticator
 from sandbox_server.config import ServerConfig
-from sandbox_server.promptness import RefuseSlow
-from sandbox_server.refusal import refuse
-from sandbox_server.service import SERVICE_NAME
+from sandbox_server.promptness import PublicHandlers
+from sandbox_server.reception import SERVICE_NAME, Reception
+from sandbox_server.telemetry.metrics import Metrics
 
 # Any host of this machine: a client takes the one at which it reached the book.
 _WILDCARDS = ("0.0.0.0", "[::]")
-_VERBS = [method.name for method in pb.DESCRIPTOR.services_by_name["SandboxService"].methods]
+_VERBS = pb.DESCRIPTOR.services_by_name["SandboxService"].methods
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,20 +58,17 @@ class Book:
         transport.check_exposure(config)
         self._config = config
         self._health = health.aio.HealthServicer()
-        authenticator = Authenticator(config.tenants)
-        self._server = grpc.aio.server(
-            interceptors=[
-                RefuseStrangers(authenticator, SERVICE_NAME, lambda peer: None),
-                RefuseSlow(SERVICE_NAME, config.request_timeout_s),
-            ],
-            options=listening.CHANNEL_OPTIONS,
+        service = _Service(entries, config.retry_delay_s)
+        reception = Reception(
+            service, Authenticator(config.tenants), Metrics(), AuditLog(), config
         )
-        sandbox_pb2_grpc.add_SandboxServiceServicer_to_server(
-            _Service(authenticator, entries, config.retry_delay_s), self._server
-        )
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._server = grpc.aio.server(options=listening.CHANNEL_OPTIONS)
+        self._server.add_generic_rpc_handlers([reception.handlers()])
+        public = PublicHandlers(self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, public)
         names = (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server)
+        reflected = reflection.aio.ReflectionServicer(names)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflected, public)
 
     def listen(self) -> str:
         """Take the address; returns it as clients use it.
@@ -106,40 +103,39 @@ class _Service:
     """The contract's verbs, of which a book has one."""
 
     def __init__(
-        self,
-        authenticator: Authenticator,
-        entries: Callable[[], Awaitable[Iterable[Entry]]],
-        retry_delay_s: float,
+        self, entries: Callable[[], Awaitable[Iterable[Entry]]], retry_delay_s: float
     ) -> None:
-        self._authenticator = authenticator
         self._entries = entries
         self._retry_delay_s = retry_delay_s
         for verb in _VERBS:
-            if verb != "GetServerInfo":
-                setattr(self, verb, functools.partial(self._elsewhere, verb))
+            if verb.name != "GetServerInfo":
+                is_one = verb.client_streaming or not verb.server_streaming
+                elsewhere = self._elsewhere if is_one else self._elsewhere_streaming
+                setattr(self, verb.name, functools.partial(elsewhere, verb.name))
+
+    def caller(self, tenant: str) -> str:
+        """A tenant, of which no more is known here."""
+        return tenant
 
     async def GetServerInfo(
-        self, request: pb.GetServerInfoRequest, context: grpc.aio.ServicerContext
-    ) -> pb.GetServerInfoResponse | None:
-        try:
-            self._authenticator.tenant(context)
-            entries = list(await self._entries())
-            if not entries:
-                raise UnavailableError("no shard runs at the moment", self._retry_delay_s)
-        except SandboxError as error:
-            await refuse(context, error)
-            return None
+        self, _: str, request: pb.GetServerInfoRequest
+    ) -> pb.GetServerInfoResponse:
+        entries = list(await self._entries())
+        if not entries:
+            raise UnavailableError("no shard runs at the moment", self._retry_delay_s)
         return pb.GetServerInfoResponse(
             version=sandbox_server.__version__,
             shards=[pb.Shard(name=e.name, address=_reachable(e.address)) for e in entries],
         )
 
-    async def _elsewhere(self, verb: str, request: Any, context: grpc.aio.ServicerContext) -> None:
-        error = InvalidRequestError(
+    async def _elsewhere(self, verb: str, *_: Any) -> Any:
+        raise InvalidRequestError(
             f"this is the book of a sharded server: send {verb} to one of the shards that "
             "GetServerInfo names here, as a newly made client of this version does"
         )
-        await refuse(context, error)
+
+    async def _elsewhere_streaming(self, verb: str, *_: Any) -> AsyncGenerator[Any, None]:
+        yield await self._elsewhere(verb)
 
 
 def _reachable(address: str) -> str:

@@ -12,12 +12,10 @@ import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-
-import grpc
 
 from sandbox_server.config import DEFAULT_TENANT
 from sandbox_server.telemetry import traces
@@ -38,7 +36,7 @@ SHOWN_ID_CHARACTERS = 8
 
 @dataclass(slots=True)
 class Call:
-    """One rpc.
+    """One rpc, or one message of a stream that stays open.
 
     Attributes:
         verb: The rpc's name.
@@ -64,6 +62,35 @@ class Call:
     def counts(self) -> TenantMetrics:
         """Where what becomes of this call is counted."""
         return self.metrics.of(self.tenant)
+
+    def another(self) -> Call:
+        """A call of its own for a message of a stream: as this one, from now on."""
+        return Call(self.verb, self.request_id, self.metrics, self.peer, self.tenant)
+
+    def enter(self) -> None:
+        """What the running task does is of this call."""
+        # Not reset: the context is the call's own task's, and ends with it.
+        _call.set(self)
+
+    @contextlib.contextmanager
+    def in_work(self, request: Any, metadata: Any) -> Iterator[None]:
+        """Count the call, and put a span around it, while the block runs.
+
+        Args:
+            request: What was asked.
+            metadata: What came with the call.
+        """
+        self.enter()
+        self.metrics.calls_in_flight += 1
+        try:
+            with traces.call_span(self, request, metadata):
+                yield
+        finally:
+            self.metrics.calls_in_flight -= 1
+            self.counts.calls[self.verb] += 1
+            if _log.isEnabledFor(logging.DEBUG):
+                took_ms = 1_000 * (time.monotonic() - self.started_at)
+                _log.debug("%s took %.1f ms", self.verb, took_ms)
 
     def observer(self) -> Callable[[list[Any]], None]:
         """What is to be called with the results of this call as they leave, to count them."""
@@ -135,75 +162,6 @@ def request_id_from(metadata: Any) -> str:
                 return value
             break
     return secrets.token_hex(8)
-
-
-class CallInterceptor(grpc.aio.ServerInterceptor):
-    """Puts every call of one service into a `Call`, a span and the metrics.
-
-    Args:
-        service: The full name of the service; others (health, reflection) pass untouched.
-        metrics: Where calls are counted.
-    """
-
-    def __init__(self, service: str, metrics: Metrics) -> None:
-        self._prefix = f"/{service}/"
-        self._metrics = metrics
-
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler:
-        handler = await continuation(handler_call_details)
-        method = handler_call_details.method
-        if handler is None or not method.startswith(self._prefix):
-            return handler
-        verb = method.removeprefix(self._prefix)
-        if handler.unary_stream is not None:
-            return grpc.unary_stream_rpc_method_handler(
-                self._streaming(verb, handler.unary_stream),
-                handler.request_deserializer,
-                handler.response_serializer,
-            )
-        return grpc.unary_unary_rpc_method_handler(
-            self._unary(verb, handler.unary_unary),
-            handler.request_deserializer,
-            handler.response_serializer,
-        )
-
-    def _unary(self, verb: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
-        async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
-            with self._in_work(verb, request, context):
-                return await behavior(request, context)
-
-        return call
-
-    def _streaming(self, verb: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
-        async def call(request: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
-            with self._in_work(verb, request, context):
-                async with contextlib.aclosing(behavior(request, context)) as responses:
-                    async for response in responses:
-                        yield response
-
-        return call
-
-    @contextlib.contextmanager
-    def _in_work(
-        self, verb: str, request: Any, context: grpc.aio.ServicerContext
-    ) -> Iterator[None]:
-        metadata = context.invocation_metadata()
-        call = Call(verb, request_id_from(metadata), self._metrics, context.peer())
-        context.set_trailing_metadata(((REQUEST_ID_METADATA_KEY, call.request_id),))
-        # Not reset: the context is the call's own task's, and ends with it.
-        _call.set(call)
-        self._metrics.calls_in_flight += 1
-        try:
-            with traces.call_span(call, request, metadata):
-                yield
-        finally:
-            self._metrics.calls_in_flight -= 1
-            call.counts.calls[verb] += 1
-            _log.debug("%s took %.1f ms", verb, 1_000 * (time.monotonic() - call.started_at))
 
 
 def span(name: str) -> contextlib.AbstractContextManager[Any]:

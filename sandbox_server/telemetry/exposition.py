@@ -38,12 +38,20 @@ class ServerCollector(Collector):
         engines: What to read, by tenant.
         metrics: What was counted of their calls.
         audit: The log of what they did.
+        streams: Tells how many streams a tenant has open.
     """
 
-    def __init__(self, engines: Mapping[str, Engine], metrics: Metrics, audit: AuditLog) -> None:
+    def __init__(
+        self,
+        engines: Mapping[str, Engine],
+        metrics: Metrics,
+        audit: AuditLog,
+        streams: Callable[[str], int],
+    ) -> None:
         self._engines = engines
         self._metrics = metrics
         self._audit = audit
+        self._streams = streams
 
     def collect(self) -> Iterator[Metric]:
         yield from self._calls()
@@ -133,6 +141,13 @@ class ServerCollector(Collector):
         yield self._each(
             "unread_bytes_limit", "The bound on them, bytes.", lambda e: e.config.max_unread_bytes
         )
+        streams = GaugeMetricFamily(
+            f"{_PREFIX}streams_open", "Streams of steps that are open.", labels=["tenant"]
+        )
+        for tenant in self._engines:
+            streams.add_metric([tenant], self._streams(tenant))
+        yield streams
+        yield self._each("streams_limit", "The bound on them.", lambda e: e.config.max_streams)
         yield self._each(
             "steps_waiting",
             "Steps that wait for others of the same tenant.",
@@ -185,11 +200,14 @@ class ServerCollector(Collector):
 
 
 def registry(
-    engines: Mapping[str, Engine], metrics: Metrics, audit: AuditLog
+    engines: Mapping[str, Engine],
+    metrics: Metrics,
+    audit: AuditLog,
+    streams: Callable[[str], int],
 ) -> CollectorRegistry:
-    """All metrics of a server and its process."""
+    """All metrics of a server and its process; see `ServerCollector`."""
     found = CollectorRegistry()
-    found.register(ServerCollector(engines, metrics, audit))
+    found.register(ServerCollector(engines, metrics, audit, streams))
     ProcessCollector(registry=found)
     return found
 

@@ -53,10 +53,13 @@ class FakeServicer(pb_grpc.SandboxServiceServicer):
         abort_count: How many streams do so.
         delays_s: Seconds to wait before answering a step with this action.
         reverse: Stream results in reverse order, one a message, each twice.
-        skip: Positions of the next Step call that get no answer.
+        skip: Positions of the next Reset call that get no answer.
         deterministic: Whether a replay sees what the first play saw.
         shard: Its name among several, at the end of its episodes' ids.
         max_episodes: What it says that it can have.
+        messages: Items of each message of the streams.
+        refuse_streams: A stream is refused.
+        end_streams: So many times the next message of a stream ends it, unanswered.
     """
 
     def __init__(self) -> None:
@@ -70,6 +73,9 @@ class FakeServicer(pb_grpc.SandboxServiceServicer):
         self.deadlines_s: list[float] = []
         self.item_timeouts_s: list[float] = []
         self.closed_ids: list[str] = []
+        self.messages: list[int] = []
+        self.end_streams = 0
+        self.refuse_streams = False
         self.max_batch_items = 4096
         self.refuse_once: set[str | int] = set()
         self.retry_delay_s = 0.05
@@ -110,9 +116,12 @@ class FakeServicer(pb_grpc.SandboxServiceServicer):
         self.calls["Reset"] += 1
         self.items["Reset"] += len(request.items)
         self._enter(len(request.items), context)
+        skip, self.skip = self.skip, set()
         try:
             results = []
             for index, item in enumerate(request.items):
+                if index in skip:
+                    continue
                 result = pb.ResetResult(index=index)
                 if item.seed in self.refuse_once:
                     self.refuse_once.discard(item.seed)
@@ -147,13 +156,10 @@ class FakeServicer(pb_grpc.SandboxServiceServicer):
         self.items["Step"] += len(request.items)
         self._enter(len(request.items), context)
         self.item_timeouts_s += [item.timeout_s for item in request.items]
-        skip, self.skip = self.skip, set()
         try:
             slow = []
             results = []
             for index, item in enumerate(request.items):
-                if index in skip:
-                    continue
                 if item.action in self.delays_s:
                     slow.append((self.delays_s[item.action], index, item))
                 else:
@@ -165,6 +171,50 @@ class FakeServicer(pb_grpc.SandboxServiceServicer):
                 yield pb.StepResponse(results=[self._step(index, item)])
         finally:
             self.in_flight -= len(request.items)
+
+    async def Play(self, requests, context):
+        """Each message is a `Step` call, and counts as one."""
+        ready: asyncio.Queue = asyncio.Queue()
+        first = 0
+        tasks: set[asyncio.Task] = set()
+
+        async def serve(first: int, request: pb.StepRequest) -> None:
+            try:
+                async for response in self.Step(request, context):
+                    for result in response.results:
+                        result.index += first
+                    ready.put_nowait(response)
+                    await ready.join()
+            except grpc.aio.AbortError as error:
+                ready.put_nowait(error)
+
+        async def read() -> None:
+            nonlocal first
+            async for request in requests:
+                if self.end_streams:
+                    self.end_streams -= 1
+                    break
+                self.messages.append(len(request.items))
+                if request.items:
+                    tasks.add(asyncio.create_task(serve(first, request)))
+                    first += len(request.items)
+            ready.put_nowait(None)
+
+        self.calls["Play"] += 1
+        if self.refuse_streams:
+            reason = str(int(pb.ERROR_REASON_UNAUTHENTICATED))
+            metadata = ((REASON_METADATA_KEY, reason),)
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "who?", metadata)
+        tasks.add(asyncio.create_task(read()))
+        try:
+            while (response := await ready.get()) is not None:
+                if isinstance(response, grpc.aio.AbortError):
+                    raise response
+                yield response
+                ready.task_done()
+        finally:
+            for task in tasks:
+                task.cancel()
 
     def _step(self, index: int, item: pb.StepItem) -> pb.StepResult:
         result = pb.StepResult(index=index)

@@ -25,6 +25,7 @@ from sandbox_server.audit import AuditLog
 from sandbox_server.authentication import Authenticator
 from sandbox_server.config import AddressError, ServerConfig, TenantConfig
 from sandbox_server.engine import Engine
+from sandbox_server.reception import Reception
 from sandbox_server.server import Server
 from sandbox_server.service import SandboxService
 from sandbox_server.telemetry import calls
@@ -191,14 +192,11 @@ def test_a_call_of_a_stranger_is_nobodys() -> None:
             return ()
 
     authenticator = Authenticator([TenantConfig("alice", certificate="alice.example")])
-    service = SandboxService({}, authenticator, AuditLog())
+    service = SandboxService({}, AuditLog())
+    reception = Reception(service, authenticator, Metrics(), AuditLog(), ServerConfig())
     call = calls.Call("Step", "id", Metrics())
-    token = calls._call.set(call)
-    try:
-        with pytest.raises(UnauthenticatedError):
-            service.caller(Stranger())  # type: ignore[arg-type]
-    finally:
-        calls._call.reset(token)
+    with pytest.raises(UnauthenticatedError):
+        reception._caller(call, Stranger(), pb.StepRequest())  # type: ignore[arg-type]
     assert call.tenant == ""
 
 

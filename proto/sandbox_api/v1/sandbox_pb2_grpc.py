@@ -49,6 +49,11 @@ class SandboxServiceStub:
                 request_serializer=sandbox__api_dot_v1_dot_sandbox__pb2.StepRequest.SerializeToString,
                 response_deserializer=sandbox__api_dot_v1_dot_sandbox__pb2.StepResponse.FromString,
                 _registered_method=True)
+        self.Play = channel.stream_stream(
+                '/sandbox_api.v1.SandboxService/Play',
+                request_serializer=sandbox__api_dot_v1_dot_sandbox__pb2.StepRequest.SerializeToString,
+                response_deserializer=sandbox__api_dot_v1_dot_sandbox__pb2.StepResponse.FromString,
+                _registered_method=True)
         self.Verify = channel.unary_stream(
                 '/sandbox_api.v1.SandboxService/Verify',
                 request_serializer=sandbox__api_dot_v1_dot_sandbox__pb2.VerifyRequest.SerializeToString,
@@ -97,6 +102,17 @@ class SandboxServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Play(self, request_iterator, context):
+        """The same over a stream that stays open: each message is what one Step call would be, so
+        that a step costs a message and not a call. Results of all messages come as they become
+        ready. A message without items says that the client is still there; one that sends
+        nothing for as long as a request may take to come has its stream ended, with status OK
+        when nothing of it is in work. What has no result when a stream ends may be sent again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Verify(self, request, context):
         """Replays the transcripts of episodes in fresh processes and compares.
         """
@@ -139,6 +155,11 @@ def add_SandboxServiceServicer_to_server(servicer, server):
             ),
             'Step': grpc.unary_stream_rpc_method_handler(
                     servicer.Step,
+                    request_deserializer=sandbox__api_dot_v1_dot_sandbox__pb2.StepRequest.FromString,
+                    response_serializer=sandbox__api_dot_v1_dot_sandbox__pb2.StepResponse.SerializeToString,
+            ),
+            'Play': grpc.stream_stream_rpc_method_handler(
+                    servicer.Play,
                     request_deserializer=sandbox__api_dot_v1_dot_sandbox__pb2.StepRequest.FromString,
                     response_serializer=sandbox__api_dot_v1_dot_sandbox__pb2.StepResponse.SerializeToString,
             ),
@@ -242,6 +263,33 @@ class SandboxService:
             request,
             target,
             '/sandbox_api.v1.SandboxService/Step',
+            sandbox__api_dot_v1_dot_sandbox__pb2.StepRequest.SerializeToString,
+            sandbox__api_dot_v1_dot_sandbox__pb2.StepResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Play(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/sandbox_api.v1.SandboxService/Play',
             sandbox__api_dot_v1_dot_sandbox__pb2.StepRequest.SerializeToString,
             sandbox__api_dot_v1_dot_sandbox__pb2.StepResponse.FromString,
             options,

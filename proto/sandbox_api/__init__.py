@@ -4,7 +4,12 @@ Imports only grpc and protobuf, so that any program may depend on it.
 """
 
 from sandbox_api.access import Access
-from sandbox_api.client import AsyncSandboxClient, SandboxClient
+from sandbox_api.client import (
+    AsyncSandboxClient,
+    AsyncStepPipeline,
+    SandboxClient,
+    StepPipeline,
+)
 from sandbox_api.errors import (
     CapacityError,
     DeadlineExceededError,
@@ -40,6 +45,7 @@ from sandbox_api.types import (
 __all__ = [
     "Access",
     "AsyncSandboxClient",
+    "AsyncStepPipeline",
     "CapacityError",
     "DeadlineExceededError",
     "Diagnostic",
@@ -64,6 +70,7 @@ __all__ = [
     "ServerInfo",
     "StepItem",
     "StepOrderError",
+    "StepPipeline",
     "StepResult",
     "UnauthenticatedError",
     "UnavailableError",

@@ -18,6 +18,7 @@ from sandbox_api import _convert
 from sandbox_api._batches import Deadlines, ResetBatch, StepBatch, VerifyBatch, rebuild_item
 from sandbox_api._dispatch import Batch, Dispatcher, is_worth_waiting
 from sandbox_api._ledger import EpisodeRecord, Ledger, ProgramRecord
+from sandbox_api._pipeline import MAX_PIPELINE_ITEMS, AsyncStepPipeline
 from sandbox_api._play import PlayingStub
 from sandbox_api._router import Router
 from sandbox_api._shards import Shards
@@ -230,6 +231,14 @@ class AsyncSandboxClient:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+
+    def pipeline(self, max_items: int = MAX_PIPELINE_ITEMS) -> AsyncStepPipeline:
+        """Keep several batches of steps in flight; see `AsyncStepPipeline`.
+
+        Args:
+            max_items: Items in flight and results not taken, together, at most.
+        """
+        return AsyncStepPipeline(self.step_stream, max_items)
 
     async def _step(
         self, items: Sequence[StepItem], deliver: Callable[[int, StepResult], None]

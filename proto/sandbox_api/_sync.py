@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from sandbox_api._async import AsyncSandboxClient
+from sandbox_api._pipeline import MAX_PIPELINE_ITEMS, AsyncStepPipeline
 from sandbox_api.access import Access
 from sandbox_api.types import (
     Episode,
@@ -28,6 +29,46 @@ from sandbox_api.types import (
 )
 
 T = TypeVar("T")
+
+
+class StepPipeline:
+    """`AsyncStepPipeline` for callers without an event loop; each method is the one there.
+
+    Made by `SandboxClient.pipeline()`, and used as a context manager.
+    """
+
+    def __init__(
+        self, pipeline: AsyncStepPipeline, wait: Callable[[Coroutine[Any, Any, Any]], Any]
+    ) -> None:
+        self._pipeline = pipeline
+        self._wait = wait
+
+    def __enter__(self) -> StepPipeline:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up what is in flight; see `AsyncStepPipeline.aclose`."""
+        self._wait(self._pipeline.aclose())
+
+    @property
+    def in_flight(self) -> int:
+        """Items that have no result yet."""
+        return self._pipeline.in_flight
+
+    def submit(self, items: Sequence[StepItem]) -> None:
+        """Send items; see `AsyncStepPipeline.submit`."""
+
+        async def submit() -> None:
+            self._pipeline.submit(items)
+
+        self._wait(submit())
+
+    def results(self, at_least: int = 1, at_most: int | None = None) -> list[StepResult]:
+        """Wait for results; see `AsyncStepPipeline.results`."""
+        return self._wait(self._pipeline.results(at_least, at_most))
 
 
 class SandboxClient:
@@ -136,6 +177,10 @@ class SandboxClient:
             future.result()
         finally:
             future.cancel()
+
+    def pipeline(self, max_items: int = MAX_PIPELINE_ITEMS) -> StepPipeline:
+        """Keep several batches of steps in flight; see `AsyncSandboxClient.pipeline`."""
+        return StepPipeline(self._client.pipeline(max_items), self._wait)
 
     def verify(
         self, episode_ids: Sequence[str], *, run_oracle: bool = False, timeout_s: float = 0.0

@@ -34,7 +34,8 @@ def test_the_export_list_is_exact():
         for name, value in vars(module).items()
         if isinstance(value, type) and value.__module__ == module.__name__
     }
-    assert set(sandbox_api.__all__) == public | {"Access", "AsyncSandboxClient", "SandboxClient"}
+    clients = {"AsyncSandboxClient", "AsyncStepPipeline", "SandboxClient", "StepPipeline"}
+    assert set(sandbox_api.__all__) == public | clients | {"Access"}
     assert sandbox_api.__all__ == sorted(sandbox_api.__all__)
     exported = {
         name

@@ -8,10 +8,12 @@ import threading
 import pytest
 from sandbox_api import (
     AsyncSandboxClient,
+    AsyncStepPipeline,
     EpisodeLostError,
     ResetItem,
     SandboxClient,
     StepItem,
+    StepPipeline,
 )
 
 from tests.api.fake_server import FakeServer
@@ -39,6 +41,9 @@ def test_both_faces_have_the_same_methods():
     asynchronous = surface(AsyncSandboxClient)
     asynchronous["close"] = asynchronous.pop("aclose")
     assert surface(SandboxClient) == asynchronous
+    pipeline = surface(AsyncStepPipeline)
+    pipeline["close"] = pipeline.pop("aclose")
+    assert surface(StepPipeline) == pipeline
     assert str(inspect.signature(SandboxClient)) == str(inspect.signature(AsyncSandboxClient))
 
 

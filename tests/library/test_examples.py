@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,17 +46,34 @@ def test_an_example_is_won_by_its_oracle_on_every_seed(
             assert len(verdict.oracle.actions) >= 3
 
 
-def test_the_batch_client_plays_64_episodes() -> None:
-    script = EXAMPLES / "play_batch.py"
-    assert len(script.read_text().splitlines()) < 60
+def _run(script: Path, *arguments: str) -> str:
     paths = [str(ROOT), str(ROOT / "proto"), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
-        [sys.executable, str(script)],
+        [sys.executable, str(script), *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=True,
     )
-    assert done.stdout.startswith("64 episodes, ")
-    assert "lost" not in done.stdout
+    return done.stdout
+
+
+def test_the_batch_client_plays_64_episodes() -> None:
+    script = EXAMPLES / "play_batch.py"
+    assert len(script.read_text().splitlines()) < 60
+    said = _run(script)
+    assert said.startswith("64 episodes, ")
+    assert "lost" not in said
+
+
+def test_the_tree_search_solves_by_forking_what_it_solves_by_replay() -> None:
+    script = EXAMPLES / "tree_search.py"
+    assert len(script.read_text().splitlines()) < 120
+    said = _run(script, "4")
+    found = re.findall(r"^(.*): solved (\d+) of 4, (\d+) nodes, \d+ nodes/s$", said, re.MULTILINE)
+    solved = {way: (int(won), int(nodes)) for way, won, nodes in found}
+    # The same tree, node by node, and more than who does not search solves.
+    assert solved["fork"] == solved["replay"]
+    assert solved["fork"][0] == 4 > solved["one move ahead"][0]
+    assert solved["fork"][1] > 4 * 16

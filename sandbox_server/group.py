@@ -21,7 +21,7 @@ from sandbox_server.episode import ProgramRecord
 from sandbox_server.failures import Failure, Lost, ProgramFailedError
 from sandbox_server.group_channel import GroupChannel
 from sandbox_server.group_member import Member
-from sandbox_server.group_replay import GroupReplay
+from sandbox_server.group_replay import GroupReplay, suspects_of
 from sandbox_server.jail_pool import JailPool
 from sandbox_server.work import Work
 from sandbox_server.worker import frames, group_frames
@@ -172,7 +172,6 @@ class Group:
             [member.body for member in members],
             [member.timeout_s for member in members],
             steps,
-            steps.broke,
         )
 
     def _on_answer(self, member: Member, answer: Answer) -> None:
@@ -313,7 +312,5 @@ class _Steps:
         self._done = index + 1
         self._members[index].answer(reply)
 
-    def broke(self, _: Answer) -> None:
-        """The process has ended before all had their answer."""
-        end = self._done + group_frames.MAX_CHUNK_ITEMS
-        self._group.suspect(self._members[self._done : end])
+    def ended(self, _: Failure | Lost, culprit: int | None) -> None:
+        self._group.suspect(suspects_of(self._members, self._done, culprit))

@@ -7,15 +7,18 @@ answer yet, or about one of the next few.
 
 from __future__ import annotations
 
+import functools
 import math
+import os
+import socket
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server.channel import Answer, Channel, Pending
-from sandbox_server.failures import Failure, Lost
-from sandbox_server.worker import frames, group_frames
+from sandbox_server.failures import Failure, Lost, ProcessEnd
+from sandbox_server.worker import frames, group_frames, progress
 
 
 class Steps(Protocol):
@@ -27,17 +30,28 @@ class Steps(Protocol):
     def failed(self, index: int, reply: frames.Reply) -> None:
         """One has failed; those after it go on."""
 
+    def ended(self, cause: Failure | Lost, culprit: int | None) -> None:
+        """The process is gone before all have their answer.
+
+        Args:
+            cause: How it came.
+            culprit: Which of them was in work, where that is known; None of requests that
+                came after the one in work, too.
+        """
+
 
 class _PendingSteps(Pending):
     """A STEPS request that is not wholly answered.
 
     Attributes:
         steps: Who is told of its items.
+        sent_at: When it was sent.
         timeouts_s: Wall seconds of each.
         done: How many have their answer.
     """
 
     steps: Steps
+    sent_at: float
     timeouts_s: Sequence[float]
     done: int
 
@@ -45,13 +59,18 @@ class _PendingSteps(Pending):
 class GroupChannel(Channel):
     """One group process, seen from the supervisor."""
 
-    __slots__ = ("_active_at",)
+    __slots__ = ("_active_at", "_page", "_seen")
 
     is_group: ClassVar[bool] = True
 
-    def serve_group(self) -> None:
-        """Take chunks as well; called once, before the first request."""
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        page = progress.create()
+        super().__init__(*args, **kwargs)
+        self._page = page
         self._active_at = self._time()
+        self._seen = (0, 0, 0.0)
+        # It waits there for the process, which takes it before it is locked down.
+        socket.send_fds(self._socket, [b"\x00"], [self._page])
         self._max_message_bytes = max(
             self._max_message_bytes,
             group_frames.MAX_CHUNK_BYTES + self._max_observation_bytes + self._max_info_bytes,
@@ -77,7 +96,6 @@ class GroupChannel(Channel):
         actions: Sequence[bytes],
         timeouts_s: Sequence[float],
         steps: Steps,
-        on_end: Callable[[Answer], None],
     ) -> None:
         """Step members one after another.
 
@@ -86,10 +104,9 @@ class GroupChannel(Channel):
             actions: An action for each.
             timeouts_s: Wall seconds for each, from when the one before it is done.
             steps: Who is told what comes of them.
-            on_end: Called once, instead, if the process ends before all have their answer.
         """
         if self.ended or self.closing or self._cause is not None:
-            on_end(self._cause or Lost("the group was closed"))
+            steps.ended(self._cause or Lost("the group was closed"), None)
             return
         now = self._time()
         if not self._pending:
@@ -97,8 +114,11 @@ class GroupChannel(Channel):
         self._next_id += 1
         shortest_s = min(timeouts_s)
         deadline = now + shortest_s
-        pending = _PendingSteps(self._next_id, group_frames.STEPS, on_end, deadline, shortest_s)
-        pending.steps, pending.timeouts_s, pending.done = steps, timeouts_s, 0
+        request_id = self._next_id
+        on_end = functools.partial(self._on_steps_end, request_id, steps)
+        pending = _PendingSteps(request_id, group_frames.STEPS, on_end, deadline, shortest_s)
+        pending.steps, pending.timeouts_s = steps, timeouts_s
+        pending.sent_at, pending.done = now, 0
         self._pending.append(pending)
         body = group_frames.pack_steps(members, actions)
         self._transmit(frames.pack_request(group_frames.STEPS, self._next_id, body))
@@ -179,13 +199,39 @@ class GroupChannel(Channel):
         if self.ended or self._cause is not None or not self._pending:
             return
         head = self._pending[0]
-        timeout_s = head.timeout_s
+        since, timeout_s = self._active_at, head.timeout_s
         if isinstance(head, _PendingSteps):
-            timeout_s = head.timeouts_s[head.done]
-        if self._active_at + timeout_s > self._time():
-            self._check_at(self._active_at + timeout_s)
+            index, since = self._in_work(head)
+            timeout_s = head.timeouts_s[index]
+        if since + timeout_s > self._time():
+            self._check_at(since + timeout_s)
         else:
             self._fail_late(timeout_s)
+
+    def _in_work(self, head: _PendingSteps) -> tuple[int, float]:
+        """Which item of the oldest request is in work, and since when."""
+        request_id, index, since = progress.read(self._page)
+        if request_id != head.request_id or not head.done <= index < len(head.timeouts_s):
+            # It has not begun; or it lies.
+            return head.done, self._active_at
+        if self._seen[:2] != (request_id, index):
+            # What it says of the time is taken once, and if it can be.
+            now = self._time()
+            self._seen = request_id, index, since if head.sent_at <= since <= now else now
+        return index, self._seen[2]
+
+    def on_exit(self, end: ProcessEnd) -> None:
+        super().on_exit(end)
+        if self._page >= 0:
+            os.close(self._page)
+            self._page = -1
+
+    def _on_steps_end(self, request_id: int, steps: Steps, cause: Answer) -> None:
+        assert not isinstance(cause, frames.Reply)
+        found, index, _ = progress.read(self._page)
+        # One that has sent what it should not may be far beyond the item that made it do so.
+        violation = isinstance(cause, Failure) and cause.outcome == pb.OUTCOME_PROTOCOL_VIOLATION
+        steps.ended(cause, index if found == request_id and not violation else None)
 
     def _phase(self) -> pb.Phase:
         return pb.PHASE_STEP if self._op() == group_frames.STEPS else super()._phase()

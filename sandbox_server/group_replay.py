@@ -50,7 +50,7 @@ class GroupReplay:
             left = [member for member in left if _goes_on(member, index)]
             if not left:
                 return None
-            finished: asyncio.Future[Answer | None] = self._loop.create_future()
+            finished: asyncio.Future[Failure | Lost | None] = self._loop.create_future()
             steps = _Steps(left, index, finished)
             episodes = [record_of(member) for member in left]
             self._channel.step(
@@ -58,12 +58,11 @@ class GroupReplay:
                 [episode.actions[index].encode() for episode in episodes],
                 [episode.program.limits.step_timeout_s for episode in episodes],
                 steps,
-                finished.set_result,
             )
-            answer = await finished
-            if isinstance(answer, Failure | Lost):
-                self.suspects = left[steps.done : steps.done + group_frames.MAX_CHUNK_ITEMS]
-                return answer
+            failed = await finished
+            if failed is not None:
+                self.suspects = steps.suspects
+                return failed
             self._work.count_replayed(len(left))
             index += 1
 
@@ -99,9 +98,10 @@ class _Steps:
     """One step of several members' records."""
 
     def __init__(
-        self, members: list[Member], index: int, finished: asyncio.Future[Answer | None]
+        self, members: list[Member], index: int, finished: asyncio.Future[Failure | Lost | None]
     ) -> None:
-        self.done = 0
+        self.suspects: Sequence[Member] = ()
+        self._done = 0
         self._members = members
         self._index = index
         self._finished = finished
@@ -124,10 +124,27 @@ class _Steps:
         _lose(self._members[index])
         self._count(index + 1)
 
+    def ended(self, cause: Failure | Lost, culprit: int | None) -> None:
+        self.suspects = suspects_of(self._members, self._done, culprit)
+        self._finished.set_result(cause)
+
     def _count(self, done: int) -> None:
-        self.done = done
+        self._done = done
         if done == len(self._members):
             self._finished.set_result(None)
+
+
+def suspects_of(members: Sequence[Member], done: int, culprit: int | None) -> list[Member]:
+    """Who may have ended the process that stepped them in turn.
+
+    Args:
+        members: In the order of their steps.
+        done: How many of them had their answer.
+        culprit: Which of the others was in work, where the process has said so.
+    """
+    if culprit is not None and done <= culprit < len(members):
+        return [members[culprit]]
+    return list(members[done : done + group_frames.MAX_CHUNK_ITEMS])
 
 
 def record_of(member: Member) -> Episode:

@@ -151,7 +151,14 @@ class Jail:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         user = self._free_users.popleft() if self._maps_users else 0
         family = Family(user, sweep=self._maps_users and limits.max_processes > 1)
-        channel = self._channel(kind, ours, family, limits, on_end)
+        try:
+            channel = self._channel(kind, ours, family, limits, on_end)
+        except OSError as error:
+            ours.close()
+            theirs.close()
+            if self._maps_users:
+                self._free_users.append(user)
+            raise JailFullError(f"no descriptors for a group: {error.strerror}") from None
         self._channels[channel.key] = channel
         greeted: asyncio.Future[None] = self._loop.create_future()
         channel.on_greeting = lambda: None if greeted.done() else greeted.set_result(None)

@@ -226,13 +226,11 @@ class JailPool:
         limits.cpu_time_s *= program.group_size
         try:
             with calls.span("spawn"):
-                channel = await jail.spawn(limits, on_end, GroupChannel)
+                return await jail.spawn(limits, on_end, GroupChannel)
         except JailFullError as error:
             raise CapacityError(str(error), self._config.retry_delay_s) from None
         except JailDeadError as error:
             raise UnavailableError(str(error), self._config.retry_delay_s) from None
-        channel.serve_group()
-        return channel
 
     @property
     def closing(self) -> bool:

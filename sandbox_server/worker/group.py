@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any
 
-from . import episode, frames, group_frames, program, text
+from . import episode, frames, group_frames, program, progress, text
 from .generators import Generators
 
 # Answers that have waited for so long go out, before the next step begins.
@@ -49,8 +49,13 @@ class _Member:
 class GroupServer(episode.EpisodeServer):
     """Answers the supervisor's requests about the episodes of one program, in order."""
 
-    def __init__(self, fd: int, limits: dict[str, Any]) -> None:
+    def __init__(self, fd: int, limits: dict[str, Any], page: mmap.mmap) -> None:
+        """Args:
+        fd, limits: As for an `EpisodeServer`.
+        page: Where to say which step is in work.
+        """
         super().__init__(fd, limits)
+        self._page = page
         self._max_output_bytes = limits["max_output_bytes"]
         self._shown = _SharedOutput(self._output)
         sys.stdout = sys.stderr = self._shown
@@ -123,6 +128,7 @@ class GroupServer(episode.EpisodeServer):
         self._phase = episode.STEP_PHASE
         members, shown_by, most = self._members, self._shown, self._max_observation_bytes
         save, restore, clock = self._generators.save, self._generators.restore, time.monotonic
+        page, note = self._page, progress.note
         keys, lengths, at = group_frames.unpack_steps(message)
         flags: list[int] = []
         rewards: list[float] = []
@@ -131,8 +137,10 @@ class GroupServer(episode.EpisodeServer):
         infos: list[bytes] = []
         columns = (flags, rewards, cuts, observations, infos)
         failure: tuple[Any, ...]
-        size, sent_at = 0, clock()
-        for key, length in zip(keys, lengths, strict=True):
+        size = 0
+        sent_at = now = clock()
+        for index, (key, length) in enumerate(zip(keys, lengths, strict=True)):
+            note(page, 0, request_id, index, now)
             end = at + length
             try:
                 member = members[key]
@@ -167,14 +175,18 @@ class GroupServer(episode.EpisodeServer):
                     members.pop(key, None)
                 self._flush(request_id, columns)
                 self._tell(frames.STEP, request_id, failure)
-                size, sent_at = 0, clock()
-            elif (
+                size = 0
+                sent_at = now = clock()
+                continue
+            now = clock()
+            if (
                 len(flags) == group_frames.MAX_CHUNK_ITEMS
                 or size >= group_frames.CHUNK_BYTES
-                or clock() - sent_at > _FLUSH_S
+                or now - sent_at > _FLUSH_S
             ):
                 self._flush(request_id, columns)
-                size, sent_at = 0, clock()
+                size = 0
+                sent_at = now = clock()
         self._flush(request_id, columns)
 
     def _flush(self, request_id: int, columns: tuple[list[Any], ...]) -> None:

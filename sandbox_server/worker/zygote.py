@@ -30,7 +30,7 @@ import sys
 import traceback
 from typing import Any
 
-from . import episode, frames, group, immortality, lockdown
+from . import episode, frames, group, immortality, lockdown, progress
 
 
 class Zygote:
@@ -98,6 +98,7 @@ class Zygote:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            page = progress.take(fd) if message["group"] else None
             lockdown.lock_down(
                 fd,
                 message["limits"],
@@ -111,8 +112,10 @@ class Zygote:
                 os.write(lockdown.EPISODE_FD, traceback.format_exc()[-2000:].encode())
             os._exit(1)
         try:
-            serves = group.GroupServer if message["group"] else episode.EpisodeServer
-            serves(lockdown.EPISODE_FD, message["limits"]).serve()
+            if page is not None:
+                group.GroupServer(lockdown.EPISODE_FD, message["limits"], page).serve()
+            else:
+                episode.EpisodeServer(lockdown.EPISODE_FD, message["limits"]).serve()
         except BaseException:
             os._exit(1)
         os._exit(0)

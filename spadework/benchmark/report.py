@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spadework.benchmark import ratios, subjects
-from spadework.benchmark.case import Case, Figures
+from spadework.benchmark.case import BenchmarkProgram, Case, Figures
 
 # CPUs' worth of other work above which a run says that it was disturbed.
 QUIET_CPUS = 0.1
@@ -85,7 +85,8 @@ class Report:
                     "program": row.case.program.name,
                     "episodes": row.case.episodes,
                     "hanging": row.case.hanging,
-                    "settings": row.case.settings,
+                    # Where the floor lies for the time of a run concerns nobody later.
+                    "settings": {k: v for k, v in row.case.settings.items() if k != "binary"},
                     "failed": row.failed,
                     "median": {name: row.median(name) for name in names},
                     "rounds": [dataclasses.asdict(each) for each in row.rounds],
@@ -106,11 +107,29 @@ class Report:
             ],
         }
 
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Report:
+        """What `to_json` gave, without the programs' sources."""
+        rows = [
+            Row(
+                Case(
+                    subject=case["subject"],
+                    program=BenchmarkProgram(case["program"], "", "", (), 0),
+                    episodes=case["episodes"],
+                    seconds=value["seconds"],
+                    hanging=case["hanging"],
+                    settings=case["settings"],
+                ),
+                [Figures(**each) for each in case["rounds"]],
+            )
+            for case in value["cases"]
+        ]
+        machine = Machine(**value["machine"])
+        return cls(rows, machine, value["rounds"], value["seconds"], value["command"])
+
     def to_markdown(self) -> str:
-        parts = [self._steps(), self._lives()]
-        if self.ratios():
-            parts.append(self._ratios())
-        parts.append(self._where())
+        parts = [self.goals()] if self.ratios() else []
+        parts += [self._steps(), self._lives(), self.where()]
         return "\n\n".join(parts)
 
     def _steps(self) -> str:
@@ -161,21 +180,24 @@ class Report:
             lines.append(f"| {case.program.name} | {case.episodes:,} | {case.subject} | {cells} |")
         return "\n".join(lines)
 
-    def _ratios(self) -> str:
+    def goals(self) -> str:
+        """What is to be reached, and what was."""
         lines = [
-            "| measure | reach | seen, median of the rounds' ratios | rounds | by CPU time |",
-            "|---|---:|---:|---:|---:|",
+            "| measure | goal | seen | reached | by CPU time | rounds |",
+            "|---|---:|---:|---|---:|---:|",
         ]
         for ratio in self.ratios():
             wanted = f"{'at most ' if ratio.comparison.less else ''}{ratio.comparison.reach:g}"
             lines.append(
                 f"| {ratio.comparison.about} | {wanted} | {ratio.value:.3g} "
-                f"| {', '.join(f'{value:.3g}' for value in ratio.rounds)} "
-                f"| {'' if ratio.by_cpu is None else f'{ratio.by_cpu:.3g}'} |"
+                f"| {'yes' if ratio.reached else 'no'} "
+                f"| {'' if ratio.by_cpu is None else f'{ratio.by_cpu:.3g}'} "
+                f"| {', '.join(f'{value:.3g}' for value in ratio.rounds)} |"
             )
         return "\n".join(lines)
 
-    def _where(self) -> str:
+    def where(self) -> str:
+        """Where and amid what the figures were taken, and the command."""
         machine = self.machine
         backend = self.rows[0].case.settings.get("backend", "")
         lines = [

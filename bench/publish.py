@@ -1,6 +1,7 @@
 """Write what a run of the benchmark gave into README.md and docs/.
 
     python bench/publish.py FOLDER
+
 bench.json -> docs/benchmark.json, docs/benchmark.svg, and the marked parts of README.md (the
 goals) and docs/results.md (all tables), so that no figure is typed.
 """
@@ -48,7 +49,7 @@ def fill(page: str, parts: dict[str, str]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="what `spadework bench --out` wrote")
     folder = parser.parse_args().folder
     try:

@@ -38,6 +38,7 @@ _FULL_SIZES: Sizes = {
     subjects.FRESH_JAIL: (1, 64),
     subjects.SANDBOX: (1, 64, 256, 1_000, 5_000),
     subjects.GROUPED: (1, 64, 256, 1_000, 5_000),
+    subjects.SHARDED: (64, 1_000),
     subjects.UNPROTECTED: (64, 1_000),
 }
 _FULL_HANGING_SIZES: Sizes = {

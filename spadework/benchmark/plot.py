@@ -30,6 +30,7 @@ COLORS = {
     subjects.FRESH_JAIL: "#8e44ad",
     subjects.SANDBOX: "#1565c0",
     subjects.GROUPED: "#d81b60",
+    subjects.SHARDED: "#00838f",
     subjects.UNPROTECTED: "#7fb2e5",
 }
 _SIDES = (

@@ -11,6 +11,7 @@ costs contain.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +24,8 @@ from spadework.scale.events import Clock, Lane, Station
 _CHUNK = 32
 # A loop that hangs gives way so often; a core is not held by it while others wait.
 _SLICE_S = 0.004
+# What other work on the machine does at a time, and how often a run is looked at for its end.
+_OTHER_SLICE_S, _LOOK_S = 0.001, 0.01
 # Starts that a shard has under way at once: the server's own bound.
 STARTS_AT_ONCE = 8
 
@@ -265,9 +268,17 @@ class Client:
         self._shard.start(lambda: self._think(episode))
 
 
-def closed_loop(costs: Costs, episodes: int, batches: int) -> Record:
-    """One client on the measured machine itself that steps all episodes in one call, again and
-    again: what the benchmark does, for its figures to be compared with."""
+def closed_loop(costs: Costs, episodes: int, batches: int, other_cpus: float = 0.0) -> Record:
+    """One client on the measured machine itself that steps all episodes in one call.
+
+    It does so again and again, as the benchmark does, for its figures to be compared with.
+
+    Args:
+        costs: As measured.
+        episodes: In a call.
+        batches: So many calls.
+        other_cpus: What other work on the machine keeps busy meanwhile.
+    """
     clock = Clock()
     cores = Station(clock, costs.cpus)
     each = costs.items(episodes)
@@ -291,9 +302,25 @@ def closed_loop(costs: Costs, episodes: int, batches: int) -> Record:
         if record.steps % episodes == 0 and record.steps < batches * episodes:
             call()
 
+    _disturb(clock, cores, other_cpus)
     call()
-    clock.run(float("inf"))
+    while record.steps < batches * episodes:
+        clock.run(clock.now + _LOOK_S)
     return record
+
+
+def _disturb(clock: Clock, cores: Station, cpus: float) -> None:
+    """Keep so many cores busy with other work, a slice at a time."""
+    tasks = math.ceil(cpus)
+
+    def work() -> None:
+        cores.submit(_OTHER_SLICE_S, rest)
+
+    def rest() -> None:
+        clock.after(_OTHER_SLICE_S * (tasks / cpus - 1), work)
+
+    for _ in range(tasks):
+        work()
 
 
 def _nothing() -> None:

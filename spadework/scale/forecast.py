@@ -21,6 +21,8 @@ SIZES = (10_000, 100_000, 1_000_000)
 THINK_S = (1.0, 5.0, 20.0)
 
 _CALIBRATION_BATCHES = 5
+# Of the measured machine, what is left to the simulation however busy it was.
+_LEFT_CPUS = 0.25
 # Of simulated time, what is not counted, and steps that are enough for a 99th percentile.
 _WARM_UP = 1.5
 _STEPS = 150_000
@@ -249,9 +251,14 @@ def _spread(whole: int, most: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Calibration:
-    """A run of the benchmark beside its simulation; each figure measured, and simulated."""
+    """A run of the benchmark beside its simulation; each figure measured, and simulated.
+
+    Attributes:
+        other_cpus: What other work kept busy when it was measured, and so in the simulation.
+    """
 
     episodes: int
+    other_cpus: float
     steps_per_s: tuple[float, float]
     p50_ms: tuple[float, float]
     p99_ms: tuple[float, float]
@@ -273,19 +280,26 @@ def calibrate(growth: Growth, costs: Costs) -> list[Calibration]:
         def median(name: str, seen: list[Any] = seen) -> float:
             return statistics.median(getattr(figures, name) for figures in seen)
 
-        record = fleet.closed_loop(costs, episodes, _CALIBRATION_BATCHES)
+        other_cpus = min(median("other_cpus"), costs.cpus - _LEFT_CPUS)
+        record = fleet.closed_loop(costs, episodes, _CALIBRATION_BATCHES, other_cpus)
         times = sorted(record.item_s)
-        # Batches follow each other: the time of all is that of the last item of each.
-        batch_s = times[-1]
+        # A batch is over with its last item, and the next one begins.
+        lasts = [max(batch) for batch in _batches(record.item_s, episodes)]
+        batch_s = statistics.fmean(lasts)
         found.append(
             Calibration(
                 episodes,
+                other_cpus,
                 (median("steps_per_s"), episodes / batch_s),
                 (median("item_p50_ms"), 1e3 * percentile(times, 50)),
                 (median("item_p99_ms"), 1e3 * percentile(times, 99)),
             )
         )
     return found
+
+
+def _batches(times: list[float], size: int) -> list[list[float]]:
+    return [times[first : first + size] for first in range(0, len(times), size)]
 
 
 def percentile(ordered: list[float], percent: float) -> float:
@@ -314,7 +328,7 @@ class Forecast:
             Assumptions(**value["assumed"]),
             value["costs"],
             [
-                Calibration(each.pop("episodes"), **{k: tuple(v) for k, v in each.items()})
+                Calibration(**{k: tuple(v) if isinstance(v, list) else v for k, v in each.items()})
                 for each in value["calibrations"]
             ],
             [Plan(**each) for each in value["plans"]],

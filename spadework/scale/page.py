@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from pathlib import Path
 
 import jinja2
@@ -27,7 +26,6 @@ def render(growth: Growth, forecast: Forecast) -> str:
         # It is Markdown, of figures.
         autoescape=False,
     )
-    others = [s.figures.other_cpus for s in growth.samples if s.figures.other_cpus is not None]
     *sizes, last = dict.fromkeys(plan.episodes for plan in forecast.plans)
     return environment.get_template("scale.md.j2").render(
         growth=growth,
@@ -36,7 +34,6 @@ def render(growth: Growth, forecast: Forecast) -> str:
         costs=forecast.costs,
         answers=list(zip(forecast.plans, forecast.outcomes, strict=True)),
         tables=findings.to_markdown(growth),
-        other_cpus=statistics.median(others) if others else 0.0,
         sizes=f"{', '.join(f'{size:,}' for size in sizes)} and {last:,}",
         starts_at_once=fleet.STARTS_AT_ONCE,
         number=number,

@@ -33,6 +33,7 @@ class Entry:
 
 FLOOR, EXEC = "floor", "exec"
 SANDBOX, GROUPED, UNPROTECTED = "sandbox", "sandbox-group", "sandbox-unprotected"
+SHARDED = "sandbox-shards"
 SYNC_VECTOR, ASYNC_VECTOR, OPENENV = "sync-vector", "async-vector", "openenv"
 FRESH_JAIL = "fresh-jail"
 
@@ -60,6 +61,9 @@ _SANDBOX = Entry(
     start_s=0.005,
 )
 _GROUPED = Entry("ours in group mode: 64 episodes share a process", "sandbox.Grouped", open_s=2.0)
+_SHARDED = Entry(
+    "ours with two servers behind one address", "sandbox.Sharded", open_s=4.0, start_s=0.005
+)
 _UNPROTECTED = Entry(
     "ours on the backend `process`: no isolation",
     "sandbox.Unprotected",
@@ -75,6 +79,7 @@ SUBJECTS: dict[str, Entry] = {
     FRESH_JAIL: _FRESH,
     SANDBOX: _SANDBOX,
     GROUPED: _GROUPED,
+    SHARDED: _SHARDED,
     UNPROTECTED: _UNPROTECTED,
 }
 

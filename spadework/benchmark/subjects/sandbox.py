@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Collection, Coroutine, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any, TypeVar
 
 from sandbox_api import AsyncSandboxClient, Limits, Outcome, ResetItem, StepItem
@@ -21,6 +22,8 @@ T = TypeVar("T")
 LIMITS = Limits(max_steps=100_000, cpu_time_s=3_600.0, max_observation_bytes=2**20)
 # Episodes that share a process in group mode.
 GROUP_SIZE = 64
+# Servers behind one address.
+SHARDS = 2
 # How long a hanging episode is waited for.
 HANG_TIMEOUT_S = 1.0
 # Episodes of the server beyond those of the case: for introductions.
@@ -216,6 +219,19 @@ class Grouped(Sandbox):
 
     def _options(self) -> Sequence[str]:
         return ("--group-size", str(GROUP_SIZE))
+
+
+class Sharded(Sandbox):
+    """Several servers behind one address; the client asks each by itself."""
+
+    def _options(self) -> Sequence[str]:
+        return ("--shards", str(SHARDS))
+
+    @property
+    def servers(self) -> Collection[int]:
+        book = self._server.process.pid
+        below = Path(f"/proc/{book}/task/{book}/children").read_text().split()
+        return (book, *map(int, below))
 
 
 class Unprotected(Sandbox):

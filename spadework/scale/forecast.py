@@ -328,7 +328,11 @@ class Forecast:
             Assumptions(**value["assumed"]),
             value["costs"],
             [
-                Calibration(**{k: tuple(v) if isinstance(v, list) else v for k, v in each.items()})
+                Calibration(
+                    each["episodes"],
+                    each["other_cpus"],
+                    *(tuple(each[name]) for name in ("steps_per_s", "p50_ms", "p99_ms")),
+                )
                 for each in value["calibrations"]
             ],
             [Plan(**each) for each in value["plans"]],

@@ -12,6 +12,9 @@ from collections.abc import Iterator
 import pytest
 from sandbox_api import AsyncSandboxClient
 
+from sandbox_server.config import ServerConfig
+from sandbox_server.shards.child import ShardError
+from sandbox_server.shards.cluster import RayFleet
 from tests.chaos.playing import none_live, play
 from tests.scale.ray_nodes import RayNodes, ray_nodes
 from tests.scale.test_shards import all_back, shards_of
@@ -83,3 +86,14 @@ def test_a_cluster_that_does_not_answer_is_one_sentence() -> None:
     )
     assert done.returncode == 1
     assert "no Ray cluster answers at 127.0.0.1:9" in done.stderr
+
+
+async def test_without_ray_it_says_what_to_install_and_ray_is_to_report_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
+    with pytest.raises(ShardError, match=r"pip install 'spadework\[ray\]'"):
+        await RayFleet(ServerConfig(backend="process"), 0, "text", "info").start("unix:/book")
+    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"

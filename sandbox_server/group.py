@@ -12,6 +12,7 @@ import functools
 import itertools
 import logging
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from sandbox_api.errors import SandboxError
 
@@ -39,6 +40,20 @@ _OPEN_RETRY_S = 0.5
 Settle = Callable[[list[Member], group_frames.Chunk], None]
 
 
+class GroupHost(Protocol):
+    """Who has groups, and is told of what becomes of them."""
+
+    @property
+    def settle(self) -> Settle:
+        """Takes completed steps."""
+
+    def closed(self, group: Group) -> None:
+        """It has no members any more, and its process goes; called once."""
+
+    def rebuilt(self, group: Group) -> None:
+        """Its members are in a new process."""
+
+
 class Group:
     """Episodes of one program that share a process.
 
@@ -46,8 +61,7 @@ class Group:
         program: What they play.
         jails: Where the process comes from.
         work: Where replayed steps are counted.
-        settle: Is told of completed steps.
-        on_closed: Called once when it has no members any more, and its process goes.
+        host: Who has it.
 
     Attributes:
         joined: How many members it has had.
@@ -58,15 +72,14 @@ class Group:
         program: ProgramRecord,
         jails: JailPool,
         work: Work,
-        settle: Settle,
-        on_closed: Callable[[Group], None],
+        host: GroupHost,
     ) -> None:
         self.program = program
         self.joined = 0
         self._jails = jails
         self._work = work
-        self._settle = settle
-        self._on_closed = on_closed
+        self._host = host
+        self._settle = host.settle
         self._loop = asyncio.get_running_loop()
         self._keys = itertools.count(1)
         self._members: dict[int, Member] = {}
@@ -122,7 +135,7 @@ class Group:
             self._task.cancel()
             if self._channel is not None:
                 self._channel.close()
-            self._on_closed(self)
+            self._host.closed(self)
 
     # -- requests ----------------------------------------------------------------------
 
@@ -254,6 +267,7 @@ class Group:
         elif failed is not None or channel.cause is not None:
             self._blame(failed or channel.cause or Lost("it is gone"), player.suspects)
         else:
+            self._host.rebuilt(self)
             self._drop_ended()
             self._serves = True
             self._outbox = [m for m in self._members.values() if m.is_asked]

@@ -15,13 +15,18 @@ class Groups:
 
     A group takes so many episodes in its whole life, not at a time: their limits of CPU time
     together are its own, and what ended ones leave behind in its process goes with it.
+
+    Attributes:
+        rebuilds_total: Processes replaced, and all their episodes played again in the new ones.
+        settle: Takes completed steps.
     """
 
     def __init__(self, config: ServerConfig, jails: JailPool, work: Work) -> None:
         self._config = config
         self._jails = jails
         self._work = work
-        # What becomes of completed steps; see `GroupPlayer`.
+        self.rebuilds_total = 0
+        # `GroupPlayer` has a quicker way.
         self.settle: Settle = answer_each
         self._filling: dict[str, Group] = {}
         self._all: set[Group] = set()
@@ -41,9 +46,7 @@ class Groups:
         key = program.program_id
         group = self._filling.get(key)
         if group is None:
-            group = self._filling[key] = Group(
-                program, self._jails, self._work, self.settle, self._on_closed
-            )
+            group = self._filling[key] = Group(program, self._jails, self._work, self)
             self._all.add(group)
         member = group.add()
         if group.joined == program.group_size:
@@ -55,7 +58,10 @@ class Groups:
             raise
         return member
 
-    def _on_closed(self, group: Group) -> None:
+    def rebuilt(self, _: Group) -> None:
+        self.rebuilds_total += 1
+
+    def closed(self, group: Group) -> None:
         self._all.discard(group)
         if self._filling.get(group.program.program_id) is group:
             del self._filling[group.program.program_id]

@@ -159,8 +159,15 @@ class ServerCollector(Collector):
             lambda e: e.jails.queued,
         )
         yield self._each(
-            "processes_live", "Episode processes, replays included.", lambda e: e.jails.live
+            "processes_live", "Episode processes and members of groups.", lambda e: e.jails.live
         )
+        yield self._each("group_processes", "Group processes.", lambda e: len(e.groups))
+        rebuilds = _counter(
+            "group_rebuilds", "Group processes replaced, and their episodes rebuilt.", "tenant"
+        )
+        for tenant, engine in self._engines.items():
+            rebuilds.add_metric([tenant], engine.groups.rebuilds_total)
+        yield rebuilds
         yield self._each("processes_limit", "The bound on them.", lambda e: e.config.max_episodes)
 
     def _state(self) -> Iterator[Metric]:

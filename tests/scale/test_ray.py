@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from sandbox_api import AsyncSandboxClient
@@ -34,6 +36,18 @@ def nodes() -> Iterator[RayNodes]:
 def all_shards() -> set[int]:
     """Processes of shards on this machine, whatever Ray has started them under."""
     return set(shards_of(1))
+
+
+def directories() -> list[int]:
+    """Processes of directories, by what Ray calls them."""
+    found = []
+    for process in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if process.name.isdigit() and (process / "cmdline").read_bytes().startswith(
+                b"ray::DirectoryActor"
+            ):
+                found.append(int(process.name))
+    return found
 
 
 async def test_a_node_killed_in_the_middle_of_a_batch_costs_nothing(nodes: RayNodes) -> None:
@@ -66,6 +80,11 @@ async def test_a_node_killed_in_the_middle_of_a_batch_costs_nothing(nodes: RayNo
             assert await play(client) == quiet
             await all_back(client)
             assert victim not in all_shards()
+            # Nor does the directory's end lose anything: Ray makes it again.
+            for pid in directories():
+                os.kill(pid, signal.SIGKILL)
+            await all_back(client)
+            assert await play(client) == quiet
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(timeout=_SOON_S) == 0, server.log()
     async with asyncio.timeout(_SOON_S):

@@ -40,6 +40,8 @@ class Engine:
         episodes: Its table of episodes.
         groups: Its group processes.
         unread: What its clients have not read yet.
+        work: What it has in work.
+        player: Steps its episodes.
     """
 
     def __init__(
@@ -54,27 +56,27 @@ class Engine:
         self.episodes = Episodes(config, audit)
         self.unread = Unread(config)
         self._runtimes = runtimes
-        self._work = Work(config)
-        self._programs = Programs(config, runtimes, self.jails, self._work)
-        self.groups = Groups(config, self.jails, self._work)
-        self._player = Player(
+        self.work = Work(config)
+        self._programs = Programs(config, runtimes, self.jails, self.work)
+        self.groups = Groups(config, self.jails, self.work)
+        self.player = Player(
             config,
             self.jails,
             self._programs,
             self.episodes,
             self.groups,
-            self._work,
+            self.work,
             self.unread,
         )
         # The service's verbs, each as the part that does it has it: no layer on the way.
         self.register = self._programs.register
-        self.reset = self._player.reset
-        self.step = self._player.step
+        self.reset = self.player.reset
+        self.step = self.player.step
         self.steps = GroupPlayer(
-            self._player, self.groups, self.episodes, self._work, self.unread
+            self.player, self.groups, self.episodes, self.work, self.unread
         ).step
-        self.verify = Verifier(self.jails, self.episodes, self._work).verify
-        self.fork = Forker(config, self.jails, self.episodes, self._work).fork
+        self.verify = Verifier(self.jails, self.episodes, self.work).verify
+        self.fork = Forker(config, self.jails, self.episodes, self.work).fork
         self.close_episodes = self.episodes.close_ids
 
     async def start(self) -> None:
@@ -105,7 +107,7 @@ class Engine:
         # The probe is nobody's program: it leaves no trace in what clients are told.
         self._programs.clear()
         self.episodes.ended_total.clear()
-        self._player.steps_total = 0
+        self.player.steps_total = 0
 
     def drain(self) -> None:
         """From now on take no new programs and episodes; those that live go on."""
@@ -132,17 +134,17 @@ class Engine:
     @property
     def pending_items(self) -> int:
         """Items in work in all calls together."""
-        return self._work.pending_items
+        return self.work.pending_items
 
     @property
     def waiting_steps(self) -> int:
         """Steps that wait for others of the same tenant."""
-        return self._work.waiting_steps
+        return self.work.waiting_steps
 
     @property
     def steps_total(self) -> int:
         """Steps answered since the start."""
-        return self._player.steps_total
+        return self.player.steps_total
 
     @property
     def programs(self) -> int:
@@ -168,10 +170,10 @@ class Engine:
             group_size=config.group_size,
             load=pb.Load(
                 live_episodes=self.jails.live,
-                pending_items=self._work.pending_items,
+                pending_items=self.work.pending_items,
                 programs=len(self._programs),
                 jails=len(self.jails),
-                steps_total=self._player.steps_total,
+                steps_total=self.player.steps_total,
                 ended_total=dict(self.episodes.ended_total),
             ),
         )

@@ -83,8 +83,8 @@ class JailPool:
             BackendError: If one does not come up.
         """
         self._loop = asyncio.get_running_loop()
-        self._poller = Poller(self._loop)
-        self._cpu = CpuWatch(self._poller, self._loop.time)
+        self.poller = Poller(self._loop)
+        self._cpu = CpuWatch(self.poller, self._loop.time)
         self._backend.reap_dead()
         wanted = [
             (runtime, seed)
@@ -112,7 +112,7 @@ class JailPool:
             jail.close()
         self._cpu.close()
         self._backend.close()
-        self._poller.close()
+        self.poller.close()
 
     async def _start_jail(self, runtime: str, hash_seed: int) -> None:
         jail = Jail(
@@ -121,7 +121,7 @@ class JailPool:
             hash_seed,
             self._config,
             self._cpu,
-            self._poller,
+            self.poller,
             self._loop,
             self._on_jail_dead,
         )

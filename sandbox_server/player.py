@@ -106,7 +106,7 @@ class Player:
         # All their results wait in memory until the last one is there.
         most_results = _MAX_PREFIX_RESULTS_BYTES // USUAL_RESULT_BYTES
         async with self._work.item(min(program.step_cost * (1 + replayed), most_results)):
-            self._check_room()
+            self.check_room()
             await self._play(program, item, options, result)
 
     async def _play(
@@ -119,7 +119,7 @@ class Player:
             self._episodes.add(episode)
             if episode.live:
                 if isinstance(channel, Member):
-                    channel.attach(episode, functools.partial(self._on_step, episode))
+                    channel.attach(episode, functools.partial(self.on_step, episode))
                 channel = None
         finally:
             if channel is not None:
@@ -225,10 +225,10 @@ class Player:
     def _start(self, episode: Episode, action: str, timeout_s: float) -> None:
         if episode.channel is None:
             # It was ended while its step waited for others.
-            self._on_step(episode, Lost("the episode has ended"))
+            self.on_step(episode, Lost("the episode has ended"))
             return
         try:
-            self._check_room()
+            self.check_room()
         except SandboxError as error:
             # It waited while the results of those before it filled what there is.
             self._take_back(episode)
@@ -239,10 +239,10 @@ class Player:
             frames.STEP,
             action.encode(),
             timeout_s,
-            lambda answer: self._on_step(episode, answer),
+            lambda answer: self.on_step(episode, answer),
         )
 
-    def _check_room(self) -> None:
+    def check_room(self) -> None:
         """Check that there is memory for one more result.
 
         Raises:
@@ -282,7 +282,7 @@ class Player:
             + (", and the last one had another action" if item.step_index == last else "")
         )
 
-    def _on_step(self, episode: Episode, answer: Answer) -> None:
+    def on_step(self, episode: Episode, answer: Answer) -> None:
         """A step is done: record it, and tell all who wait for it, whatever happens here."""
         try:
             self._settle(episode, answer)

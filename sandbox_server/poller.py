@@ -80,10 +80,26 @@ class Poller:
                 _log.exception("a deadline's callback failed")
         self._timer = self._loop.call_at(deadlines[0][0], self._expire) if deadlines else None
 
-    def _serve(self) -> None:
+    def wait(self, timeout_s: float) -> None:
+        """Serve sockets and deadlines from outside the event loop, which must not run meanwhile.
+
+        Args:
+            timeout_s: How long to wait for one at most.
+        """
+        deadlines, now = self._deadlines, self._loop.time()
+        if deadlines:
+            if deadlines[0][0] <= now:
+                if self._timer is not None:
+                    self._timer.cancel()
+                self._expire()
+                return
+            timeout_s = min(timeout_s, deadlines[0][0] - now)
+        self._serve(timeout_s)
+
+    def _serve(self, timeout_s: float = 0.0) -> None:
         callbacks, left, now = self._callbacks, self._left, self._loop.time
         if not left:
-            found = self._epoll.poll(0, _MAX_EVENTS)
+            found = self._epoll.poll(timeout_s, _MAX_EVENTS)
             left.extend((fd, callbacks.get(fd), events) for fd, events in found)
         until = now() + _SLICE_S
         while left:

@@ -82,6 +82,9 @@ class AsyncSandboxClient:
             a new one, and check that it saw the same as before.
         access: Token and certificates; None takes them from the environment, see
             `Access.from_environment`.
+
+    Attributes:
+        ledger: What it remembers of its programs and episodes.
     """
 
     def __init__(
@@ -99,7 +102,7 @@ class AsyncSandboxClient:
         self._timeout_margin_s = timeout_margin_s
         self._rebuild_lost = rebuild_lost
         self._dispatcher = Dispatcher(max_in_flight_items, max_retries)
-        self._ledger = Ledger()
+        self.ledger = Ledger()
         self._channel: grpc.aio.Channel | None = None
         self._stub: Any = None
         self._router: Router | None = None
@@ -177,7 +180,7 @@ class AsyncSandboxClient:
         )
         program = _convert.program(message)
         if program.outcome is Outcome.COMPLETED:
-            self._ledger.programs[program.program_id] = ProgramRecord(request, program)
+            self.ledger.programs[program.program_id] = ProgramRecord(request, program)
         return program
 
     async def reset(self, items: Sequence[ResetItem]) -> list[Episode]:
@@ -186,8 +189,8 @@ class AsyncSandboxClient:
         default = (await self._prepared()).limits(None)
         for item, episode in zip(items, episodes, strict=True):
             if episode.ok:
-                limits = self._ledger.limits_of(item.program_id) or default
-                self._ledger.start(item, episode, limits)
+                limits = self.ledger.limits_of(item.program_id) or default
+                self.ledger.start(item, episode, limits)
         return episodes
 
     async def _reset(self, items: Sequence[ResetItem]) -> list[Episode]:
@@ -197,7 +200,7 @@ class AsyncSandboxClient:
             items,
             results.__setitem__,
             stub=self._connected(),
-            ledger=self._ledger,
+            ledger=self.ledger,
             deadlines=deadlines,
             reregister=self._reregister if self._rebuild_lost else None,
         )
@@ -248,7 +251,7 @@ class AsyncSandboxClient:
             items,
             deliver,
             stub=self._connected(),
-            ledger=self._ledger,
+            ledger=self.ledger,
             deadlines=deadlines,
             rebuild=self._rebuild if self._rebuild_lost else None,
         )
@@ -272,7 +275,7 @@ class AsyncSandboxClient:
             run_oracle=run_oracle,
             timeout_s=timeout_s,
             stub=self._connected(),
-            ledger=self._ledger,
+            ledger=self.ledger,
             deadlines=deadlines,
             rebuild=self._rebuild if self._rebuild_lost else None,
         )
@@ -293,7 +296,7 @@ class AsyncSandboxClient:
             return is_worth_waiting(error) and not isinstance(error, DeadlineExceededError)
 
         for attempt in range(2):
-            record = self._ledger.get(episode_id)
+            record = self.ledger.get(episode_id)
             server_id = record.server_id if record else episode_id
             actions = len(record.actions) if record else 0
             request = pb.ForkRequest(episode_id=server_id, copies=copies)
@@ -311,7 +314,7 @@ class AsyncSandboxClient:
         copies_ids = list(response.episode_ids)
         if record is not None:
             for copy_id in copies_ids:
-                self._ledger.fork(record, copy_id, actions)
+                self.ledger.fork(record, copy_id, actions)
         return copies_ids
 
     async def close_episodes(self, episode_ids: Sequence[str]) -> int:
@@ -325,7 +328,7 @@ class AsyncSandboxClient:
         """
         deadlines = await self._prepared()
         stub = self._connected()
-        server_ids = [self._ledger.close(episode_id) for episode_id in episode_ids]
+        server_ids = [self.ledger.close(episode_id) for episode_id in episode_ids]
         closed = 0
         for start in range(0, len(server_ids), self._max_batch_items):
             request = pb.CloseRequest(
@@ -387,7 +390,7 @@ class AsyncSandboxClient:
 
         async def register(program_id: str) -> None:
             try:
-                program = await self._register(self._ledger.programs[program_id].request)
+                program = await self._register(self.ledger.programs[program_id].request)
             except SandboxError as error:
                 errors[program_id] = error
                 return
@@ -415,7 +418,7 @@ class AsyncSandboxClient:
         async with self._rebuild_lock:
             records: list[EpisodeRecord] = []
             for episode_id, server_id in lost.items():
-                record = self._ledger.get(episode_id)
+                record = self.ledger.get(episode_id)
                 if record is None:
                     errors[episode_id] = EpisodeNotFoundError(
                         f"episode {episode_id} was closed while it was stepped"

@@ -25,6 +25,7 @@ from sandbox_api.errors import (
     UnavailableError,
     error_from_rpc,
     item_from_error,
+    rpc_from_error,
 )
 from sandbox_api.v1 import sandbox_pb2 as pb
 
@@ -65,7 +66,7 @@ class Router:
         try:
             shard = self._shards.choose()
         except UnavailableError as error:
-            raise _call_error(error) from None
+            raise rpc_from_error(error) from None
         try:
             return await self._register(shard, request, timeout)
         except grpc.aio.AioRpcError as error:
@@ -85,7 +86,7 @@ class Router:
     async def Fork(self, request: pb.ForkRequest, timeout: float) -> pb.ForkResponse:
         shard = self._shards.of(request.episode_id)
         if shard is None:
-            raise _call_error(_lost())
+            raise rpc_from_error(_lost())
         copies = await self._watched(shard, partial(shard.stub.Fork, request, timeout=timeout))
         shard.live += len(copies.episode_ids)
         return copies
@@ -97,11 +98,11 @@ class Router:
                 answer = await call()
         except grpc.aio.AioRpcError as error:
             if await self._took_all(shard, error):
-                raise _call_error(_lost()) from None
+                raise rpc_from_error(_lost()) from None
             raise
         except asyncio.CancelledError:
             if _is_ours(shard):
-                raise _call_error(_lost()) from None
+                raise rpc_from_error(_lost()) from None
             raise
         return answer
 
@@ -114,7 +115,7 @@ class Router:
         await self._shards.look_up()
         infos = await self._shards.ask_all(timeout)
         if not infos:
-            raise _call_error(UnavailableError("the book of addresses does not answer"))
+            raise rpc_from_error(UnavailableError("the book of addresses does not answer"))
         first, *others = infos
         whole = pb.GetServerInfoResponse()
         whole.CopyFrom(first)
@@ -275,7 +276,7 @@ class _Answers:
         try:
             parts = await self._plan()
         except UnavailableError as error:
-            raise _call_error(error) from None
+            raise rpc_from_error(error) from None
         ready: asyncio.Queue[Any] = asyncio.Queue()
         for part in parts:
             reader = asyncio.create_task(self._read(part, ready.put_nowait))
@@ -334,9 +335,3 @@ def _is_ours(shard: Shard) -> bool:
 
 def _lost() -> EpisodeLostError:
     return EpisodeLostError("the shard that had it is gone")
-
-
-def _call_error(error: SandboxError) -> grpc.aio.AioRpcError:
-    """An error as a call gives it."""
-    reason = grpc.aio.Metadata((REASON_METADATA_KEY, str(int(error.reason))))
-    return grpc.aio.AioRpcError(error.status, grpc.aio.Metadata(), reason, str(error))

@@ -164,3 +164,13 @@ def error_from_rpc(error: grpc.RpcError) -> SandboxError:
     if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED):
         return InvalidRequestError(details)
     return InternalError(details)
+
+
+def rpc_from_error(error: SandboxError) -> grpc.aio.AioRpcError:
+    """An error as a call would raise it, its reason and delay in the trailing metadata."""
+    metadata = [(REASON_METADATA_KEY, str(int(error.reason)))]
+    if error.retry_delay_s:
+        metadata.append((RETRY_DELAY_METADATA_KEY, str(error.retry_delay_s)))
+    return grpc.aio.AioRpcError(
+        error.status, grpc.aio.Metadata(), grpc.aio.Metadata(*metadata), str(error)
+    )

@@ -14,6 +14,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from sandbox_api import Limits, ResetItem, SandboxClient, StepItem
 
@@ -23,8 +24,10 @@ from spadework.benchmark.meter import SIDES, Meter
 
 COPIES = (1, 8, 64)
 STEPS = 20
-# Calls of each size in a round: more of the short ones.
-CALLS = {1: 12, 8: 4, 64: 2}
+# Calls of each size in a row: more of the short ones.
+CALLS = {1: 32, 8: 8, 64: 1}
+# After each row, for what was closed to be gone.
+PAUSE_S = 0.1
 
 GAME = """
 class BoardEnv:
@@ -44,11 +47,11 @@ def main() -> None:
     parser.add_argument("--backend", choices=BACKENDS, default="nsjail")
     asked = parser.parse_args()
     load_before = os.getloadavg()[0]
-    found: dict[tuple[str, int], list[list[float]]] = {}
+    found: dict[tuple[str, int], list[Row]] = {}
     with LocalServer(backend=asked.backend) as server, SandboxClient(server.address) as client:
         meter = Meter()
         meter.servers = {server.process.pid}
-        program = client.register_program(GAME, limits=Limits(max_processes=1 + max(COPIES)))
+        program = client.register_program(GAME, limits=Limits(max_processes=129))
         (episode,) = client.reset([ResetItem(program.program_id)])
         actions = tuple(str(n) for n in range(STEPS))
         for index, action in enumerate(actions):
@@ -65,31 +68,40 @@ def main() -> None:
         for _ in range(asked.rounds):
             for count in COPIES:
                 for name, make in ways.items():
-                    for _ in range(CALLS[count]):
-                        measured, made = _measure(meter, make, count)
-                        found.setdefault((name, count), []).append(measured)
-                        client.close_episodes(made)
+                    found.setdefault((name, count), []).append(_row(meter, make, count, client))
     print(f"Load average {load_before:.1f} before, {os.getloadavg()[0]:.1f} after.\n")
     print("| way | at once | ms each | least | CPU ms each: client | server | jail | other CPUs |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
     for (name, count), rows in sorted(found.items()):
-        wall, *cpu = (statistics.median(column) for column in zip(*rows, strict=True))
-        least = min(row[0] for row in rows)
-        cells = " | ".join(f"{figure:.3g}" for figure in (wall, least, *cpu))
-        print(f"| {name} | {count} | {cells} |")
+        walls = [wall for row in rows for wall in row.wall_ms]
+        figures = [statistics.median(walls), min(walls)]
+        figures += [statistics.median(row.cpu_ms[side] for row in rows) for side in SIDES]
+        figures.append(statistics.median(row.other_cpus for row in rows))
+        print(f"| {name} | {count} | " + " | ".join(f"{f:.3g}" for f in figures) + " |")
 
 
-def _measure(
-    meter: Meter, make: Callable[[int], list[str]], count: int
-) -> tuple[list[float], list[str]]:
-    """Milliseconds an episode, of the wall and of each side's CPU; then CPUs of others."""
+class Row(NamedTuple):
+    """Calls of one size: for each episode made, of each call and of all of them."""
+
+    wall_ms: list[float]
+    cpu_ms: dict[str, float]
+    other_cpus: float
+
+
+def _row(meter: Meter, make: Callable[[int], list[str]], count: int, client: SandboxClient) -> Row:
+    made: list[str] = []
+    wall_ms = []
     before = meter.cpu(starts=True)
-    started_at = time.perf_counter()
-    made = make(count)
-    wall_s = time.perf_counter() - started_at
+    for _ in range(CALLS[count]):
+        started_at = time.perf_counter()
+        made += make(count)
+        wall_ms.append((time.perf_counter() - started_at) / count * 1e3)
     spent = meter.cpu(starts=False).since(before)
-    cpu_s = [spent.total[side] for side in SIDES]
-    return [*(s / count * 1e3 for s in (wall_s, *cpu_s)), spent.other_cpus], made
+    client.close_episodes(made)
+    time.sleep(PAUSE_S)
+    return Row(
+        wall_ms, {side: spent.total[side] / len(made) * 1e3 for side in SIDES}, spent.other_cpus
+    )
 
 
 if __name__ == "__main__":

@@ -122,6 +122,9 @@ class PlayConfig:
         rehearsed: Environments of earlier cycles that are played beside the new ones, so
             that the agent does not unlearn what the designer has left behind.
         max_concurrent: Episodes in flight.
+        cohorts: Into how many parts they are divided, of which one generates while the others
+            are stepped. More than 1 helps where generation leaves the CPUs to the environments,
+            and costs smaller batches where it does not.
         system_prompt: System message of the agent role; empty for none.
         horizon_stages: Turn caps by stage (ScalingInter); empty for none.
         horizon_interval: Training steps in a stage.
@@ -133,6 +136,7 @@ class PlayConfig:
     constrain_actions: bool = True
     rehearsed: int = 0
     max_concurrent: int = 512
+    cohorts: int = 1
     system_prompt: str = ""
     horizon_stages: tuple[int, ...] = ()
     horizon_interval: int = 80
@@ -355,6 +359,7 @@ _MINIMUM = {
     "play.max_turns": 1,
     "play.max_action_tokens": 1,
     "play.max_concurrent": 1,
+    "play.cohorts": 1,
     "play.rehearsed": 0,
     "play.horizon_interval": 1,
     "update.learning_rate": 0,

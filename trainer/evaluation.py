@@ -52,6 +52,7 @@ class EvaluationSuite:
         self._items = items
         self._evaluation = evaluation
         self._max_concurrent = play.max_concurrent
+        self._cohorts = play.cohorts
         repeats = math.ceil(evaluation.episodes / len(items)) if items else 0
         self._families = [item.family for item in items for _ in range(repeats)]
         self.plays = [
@@ -105,7 +106,11 @@ class EvaluationSuite:
     async def measure(self, policy: Policy) -> dict[str, Any]:
         """Play every episode with a policy and sum up."""
         trajectories, _ = await play_all(
-            self._client, policy, self.plays, max_concurrent=self._max_concurrent
+            self._client,
+            policy,
+            self.plays,
+            max_concurrent=self._max_concurrent,
+            cohorts=self._cohorts,
         )
         return self._summary([t.episode_return for t in trajectories])
 

@@ -111,6 +111,7 @@ class TransformersGenerator:
         *,
         max_rows: int = 512,
         threads: int = 1,
+        cohorts: int = 1,
     ) -> None:
         """
         Args:
@@ -118,6 +119,7 @@ class TransformersGenerator:
             tokenizer: Of the model.
             max_rows: Rows in one forward pass; a longer list is cut into pieces.
             threads: Torch threads while generating.
+            cohorts: Calls between two of the same rows, whose caches are kept.
         """
         self._model = model
         self._pad_id = tokenizer.pad_token_id
@@ -127,7 +129,9 @@ class TransformersGenerator:
         self._max_rows = max_rows
         self._threads = threads
         self._rng = torch.Generator().manual_seed(0)
-        self._cached: dict[int, _Cached] = {}
+        self._cohorts = cohorts
+        # The latest last.
+        self._cached: list[_Cached] = []
         self.count = GenerationCount()
 
     def begin(self, seed: int) -> None:
@@ -151,9 +155,10 @@ class TransformersGenerator:
         self._model.eval()
         try:
             completions: list[Completion] = []
-            for piece, start in enumerate(range(0, len(requests), self._max_rows)):
-                part = requests[start : start + self._max_rows]
-                completions += self._generate_piece(piece, part)
+            starts = range(0, len(requests), self._max_rows)
+            for start in starts:
+                completions += self._generate_piece(requests[start : start + self._max_rows])
+            del self._cached[: -len(starts) * self._cohorts]
         finally:
             self._model.train(training)
             torch.set_num_threads(threads)
@@ -161,11 +166,9 @@ class TransformersGenerator:
         self.count.seconds += time.perf_counter() - started
         return completions
 
-    def _generate_piece(
-        self, piece: int, requests: Sequence[GenerationRequest]
-    ) -> list[Completion]:
+    def _generate_piece(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         keyed = any(request.key is not None for request in requests)
-        cached = self._recall(self._cached.pop(piece, None), requests)
+        cached = self._recall(self._take_cached(requests), requests)
         pending = [
             list(r.prompt_ids[len(ids) :]) for r, ids in zip(requests, cached.ids, strict=True)
         ]
@@ -196,8 +199,18 @@ class TransformersGenerator:
                     active[row] = False
                     pending[row] = []
         if keyed:
-            self._cached[piece] = cached
+            self._cached.append(cached)
         return completions
+
+    def _take_cached(self, requests: Sequence[GenerationRequest]) -> _Cached | None:
+        """The cache that has most of these rows, if one has any."""
+        keys = {r.key for r in requests if r.key is not None}
+        best = max(self._cached, key=lambda c: len(keys & c.rows.keys()), default=None)
+        if best is None or keys.isdisjoint(best.rows):
+            return None
+        # By identity: caches compare by their tensors.
+        self._cached = [cached for cached in self._cached if cached is not best]
+        return best
 
     def _recall(self, old: _Cached | None, requests: Sequence[GenerationRequest]) -> _Cached:
         """The cache of these rows: what is known of each, compacted to the right."""

@@ -1,7 +1,8 @@
 """Playing many episodes at once.
 
-All running episodes generate together and act in one `Step`; a finished one frees its place
-for the next that waits, so there is no barrier a turn. What the environment, not the agent,
+All running episodes of a cohort generate together and act in one `Step`, while other cohorts
+are stepped; a finished one frees its place for the next that waits, so there is no barrier a
+turn. What the environment, not the agent,
 got wrong makes a play lost: it has no return, and trains nothing.
 """
 
@@ -230,32 +231,69 @@ class ModelPolicy(Policy):
         return True
 
 
+@dataclass
+class _Cohort:
+    """Episodes that generate and act together.
+
+    Attributes:
+        limit: Episodes in flight at most.
+        stepped: What makes it ready for its next turn.
+    """
+
+    waiting: deque[Trajectory]
+    limit: int
+    running: list[RunningEpisode] = field(default_factory=list)
+    stepped: asyncio.Task[None] | None = None
+
+
 async def play_all(
-    client: SandboxClient, policy: Policy, plays: Iterable[Play], *, max_concurrent: int
+    client: SandboxClient,
+    policy: Policy,
+    plays: Iterable[Play],
+    *,
+    max_concurrent: int,
+    cohorts: int = 1,
 ) -> tuple[list[Trajectory], RolloutCount]:
     """Play every episode to its end.
+
+    Cohorts take turns in a fixed order, and which episodes one has does not depend on how
+    long anything takes: the same seed samples the same actions again.
 
     Args:
         client: The sandbox.
         policy: Who acts.
         plays: What to play.
         max_concurrent: Episodes in flight.
+        cohorts: Into how many parts they are divided; while one generates, the others are
+            stepped.
 
     Returns:
         One trajectory a play, in order, and what they cost.
     """
     count = RolloutCount()
     trajectories = [Trajectory(play) for play in plays]
-    waiting = deque(trajectories)
-    running: list[RunningEpisode] = []
+    limit = max(1, max_concurrent // cohorts)
+    every = [_Cohort(deque(trajectories[n::cohorts]), limit) for n in range(cohorts)]
+    for cohort in every:
+        cohort.stepped = asyncio.create_task(_fill(client, policy, cohort, count))
+    turns = deque(every)
     try:
-        while waiting or running:
-            batch = [waiting.popleft() for _ in range(_room(waiting, running, max_concurrent))]
-            if batch:
-                running += await _start(client, policy, batch, count)
-            running = await _turn(client, policy, running, count)
+        while turns:
+            cohort = turns.popleft()
+            started_at = time.perf_counter()
+            if cohort.stepped is not None:
+                await cohort.stepped
+            count.sandbox_s += time.perf_counter() - started_at
+            if cohort.running:
+                actions = await policy.act(cohort.running)
+                cohort.stepped = asyncio.create_task(_turn(client, policy, cohort, actions, count))
+                turns.append(cohort)
     finally:
-        await client.close_episodes([e.episode_id for e in running])
+        unfinished = [c.stepped for c in every if c.stepped is not None]
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
+        await client.close_episodes([e.episode_id for c in every for e in c.running])
     return trajectories, count
 
 
@@ -275,18 +313,22 @@ def void_lost_pairs(plain: Sequence[Trajectory], hinted: Sequence[Trajectory]) -
             survivor.episode_return = None
 
 
-def _room(waiting: deque[Trajectory], running: list[RunningEpisode], limit: int) -> int:
-    return min(len(waiting), max(0, limit - len(running)))
+async def _fill(
+    client: SandboxClient, policy: Policy, cohort: _Cohort, count: RolloutCount
+) -> None:
+    """Start episodes in the places that are free."""
+    while cohort.waiting and len(cohort.running) < cohort.limit:
+        room = min(len(cohort.waiting), cohort.limit - len(cohort.running))
+        batch = [cohort.waiting.popleft() for _ in range(room)]
+        cohort.running += await _start(client, policy, batch, count)
 
 
 async def _start(
     client: SandboxClient, policy: Policy, batch: list[Trajectory], count: RolloutCount
 ) -> list[RunningEpisode]:
-    started_at = time.perf_counter()
     episodes = await client.reset(
         [ResetItem(t.play.program_id, seed=t.play.seed, max_turns=t.play.max_turns) for t in batch]
     )
-    count.sandbox_s += time.perf_counter() - started_at
     running = []
     for trajectory, episode in zip(batch, episodes, strict=True):
         if not episode.ok:
@@ -301,27 +343,28 @@ async def _start(
 
 
 async def _turn(
-    client: SandboxClient, policy: Policy, running: list[RunningEpisode], count: RolloutCount
-) -> list[RunningEpisode]:
-    if not running:
-        return running
-    actions = await policy.act(running)
-    started_at = time.perf_counter()
+    client: SandboxClient,
+    policy: Policy,
+    cohort: _Cohort,
+    actions: Sequence[str],
+    count: RolloutCount,
+) -> None:
+    """Step the running episodes, close those that have ended, and start others for them."""
     results = await client.step(
         [
             StepItem(e.episode_id, len(e.trajectory.turns), action)
-            for e, action in zip(running, actions, strict=True)
+            for e, action in zip(cohort.running, actions, strict=True)
         ]
     )
-    count.sandbox_s += time.perf_counter() - started_at
-    count.steps += len(running)
+    count.steps += len(cohort.running)
     still, ended = [], []
-    for episode, action, result in zip(running, actions, results, strict=True):
+    for episode, action, result in zip(cohort.running, actions, results, strict=True):
         goes_on = _take_in(policy, episode, action, result, count)
         (still if goes_on else ended).append(episode)
     if ended:
         await client.close_episodes([e.episode_id for e in ended])
-    return still
+    cohort.running = still
+    await _fill(client, policy, cohort, count)
 
 
 def _take_in(

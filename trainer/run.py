@@ -79,7 +79,11 @@ async def run(
         config.model, context_tokens=config.generation.context_tokens, seed=config.run.seed
     )
     generator = TransformersGenerator(
-        model, tokenizer, max_rows=config.play.max_concurrent, threads=config.generation.threads
+        model,
+        tokenizer,
+        max_rows=config.play.max_concurrent,
+        threads=config.generation.threads,
+        cohorts=config.play.cohorts,
     )
     suite = await EvaluationSuite.register(
         client, evaluation_items, config.evaluation, config.play

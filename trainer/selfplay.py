@@ -170,7 +170,11 @@ class SelfPlay:
                 for seed in seeds
             ]
         trajectories, count = await play_all(
-            self._client, self._policy, plays, max_concurrent=self._config.play.max_concurrent
+            self._client,
+            self._policy,
+            plays,
+            max_concurrent=self._config.play.max_concurrent,
+            cohorts=self._config.play.cohorts,
         )
         plain: dict[str, list[Trajectory]] = {
             e.env_id: [] for e in [*self._environments, *rehearsed]

@@ -96,6 +96,29 @@ def test_cached_contexts_give_the_same_probabilities_as_reading_everything(
             contexts[key] = context + completion.token_ids + text
 
 
+def test_each_cohort_finds_its_own_cache_again(small_model, chat, monkeypatch):
+    generator = TransformersGenerator(*small_model, cohorts=2)
+    read = []
+    forward = generator._forward
+
+    def counting(cached, pending):
+        read.append(sum(map(len, pending)))
+        return forward(cached, pending)
+
+    monkeypatch.setattr(generator, "_forward", counting)
+    contexts = {f"{c}{n}": chat.first("something long " * 3) for c in "ab" for n in range(3)}
+    for turn in range(3):
+        for cohort in "ab":
+            keys = [key for key in contexts if key[0] == cohort]
+            read.clear()
+            requests = [GenerationRequest(contexts[key], 1, key=key) for key in keys]
+            for key, completion in zip(keys, generator.generate(requests), strict=True):
+                contexts[key] = contexts[key] + completion.token_ids + chat.next("!", ended=False)
+            # Whole contexts once; then only what is new of each.
+            whole = 3 * len(chat.first("something long " * 3))
+            assert (read[0] == whole) if turn == 0 else (read[0] < whole)
+
+
 def test_sampling_repeats_from_its_seed(generator, chat):
     requests = [GenerationRequest(chat.first("x"), 8) for _ in range(4)]
     generator.begin(5)

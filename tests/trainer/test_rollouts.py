@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 
 from tests.trainer.fakes import FakeSandboxClient, grid_source
@@ -88,6 +90,76 @@ async def test_all_running_episodes_act_in_one_step_and_finished_ones_free_their
     assert all(t.terminated or t.truncated for t in trajectories)
     # No barrier: with episodes of 1 to 3 turns, waiting ones join before a wave is over.
     assert all(size == 4 for size in client.step_batches[:-3])
+    assert not client.live
+
+
+class WaitingClient(FakeSandboxClient):
+    """Answers a step only once it is told that somebody generates."""
+
+    generating: asyncio.Event
+
+    async def step(self, items):
+        await self.generating.wait()
+        return await super().step(items)
+
+
+class WatchedPolicy(ModelPolicy):
+    """Says so while it generates, for as long as the environments need."""
+
+    async def act(self, episodes):
+        actions = await super().act(episodes)
+        self.client.generating.set()
+        self.acted.append([e.trajectory.play.seed for e in episodes])
+        for _ in range(20):
+            await asyncio.sleep(0)
+        self.client.generating.clear()
+        return actions
+
+
+async def test_a_cohort_is_stepped_while_another_generates(small_model, chat):
+    client = WaitingClient()
+    client.generating = asyncio.Event()
+    await client.register_program(grid_source(4))
+    watched = WatchedPolicy(
+        ScriptedGenerator(small_model[1], "?"),
+        chat,
+        max_action_tokens=2,
+        context_tokens=200,
+        temperature=1.0,
+        constrain_actions=False,
+    )
+    watched.client, watched.acted = client, []
+    playing = asyncio.create_task(
+        play_all(
+            client, watched, plays(client, range(8), max_turns=3), max_concurrent=8, cohorts=2
+        )
+    )
+    # The last cohort's last step has nobody beside it.
+    while not playing.done():
+        await asyncio.sleep(0.01)
+        if len(client.step_batches) >= 5:
+            client.generating.set()
+    trajectories, count = await playing
+    assert [t.play.seed for t in trajectories] == list(range(8))
+    assert all(t.truncated and len(t.turns) == 3 for t in trajectories)
+    assert watched.acted == [[0, 2, 4, 6], [1, 3, 5, 7]] * 3
+    assert count.steps == 24
+    assert not client.live
+
+
+async def test_cohorts_play_what_one_plays(client, small_model, chat):
+    async def played(cohorts):
+        generator = ScriptedGenerator(small_model[1], "N")
+        found, count = await play_all(
+            client,
+            policy(generator, chat),
+            plays(client, range(11), max_turns=3),
+            max_concurrent=6,
+            cohorts=cohorts,
+        )
+        return [(t.play.seed, t.completion_ids, t.episode_return) for t in found], count.steps
+
+    assert await played(1) == await played(2) == await played(3)
     assert not client.live
 
 

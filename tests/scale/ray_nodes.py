@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,13 +63,17 @@ class RayNodes:
 @contextlib.contextmanager
 def ray_nodes() -> Iterator[RayNodes]:
     """Run a cluster for the time of the block."""
-    with subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", "tests.scale.ray_nodes"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
-    ) as process:
+    with (
+        # Not pytest's: Ray's sockets are in it, and their paths must be short.
+        tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder,
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "tests.scale.ray_nodes"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": folder},
+        ) as process,
+    ):
         try:
             yield RayNodes(process)
         finally:

@@ -112,5 +112,5 @@ def points(names: list[str], *, few: bool) -> list[Point]:
     ]
 
 
-# What can be measured so: ours, that take programs and run a process an episode.
-SUBJECTS = (subjects.SANDBOX, subjects.UNPROTECTED)
+# What can be measured so: ours, behind a server.
+SUBJECTS = (subjects.SANDBOX, subjects.GROUPED, subjects.UNPROTECTED)

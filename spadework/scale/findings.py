@@ -12,6 +12,7 @@ from typing import Any
 
 from spadework.benchmark.case import Figures
 from spadework.benchmark.ratios import cpu_us
+from spadework.benchmark.report import QUIET_CPUS
 from spadework.scale import laws
 from spadework.scale.axes import AXES, CPUS, EPISODES, OBSERVATION, PROGRAMS
 from spadework.scale.growth import Growth, Sample
@@ -31,6 +32,7 @@ class Quantity:
         unit: Of its values.
         read: Its value in a sample; None where it was not measured.
         each: Unit of the price of one more, and what to multiply by for it.
+        wall: It is time by the clock, which other work on the machine stretches.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Quantity:
     unit: str
     read: Reading
     each: tuple[str, float]
+    wall: bool = False
 
 
 def _batch(part: Callable[[Figures], float | None]) -> Reading:
@@ -89,7 +92,7 @@ _SIDES = (
     (BATCH_ENVIRONMENTS, lambda f: f.environment_cpu_us),
 )
 QUANTITIES = (
-    Quantity(f"{_STEP}, time", EPISODES, "ms", _wall, _US),
+    Quantity(f"{_STEP}, time", EPISODES, "ms", _wall, _US, wall=True),
     *(Quantity(name, EPISODES, "ms", _batch(part), _US) for name, part in _SIDES),
     Quantity(STARTS, EPISODES, "s", _per_episode("start_cpu_ms", _TO_S), ("ms", 1e3)),
     Quantity(
@@ -101,10 +104,11 @@ QUANTITIES = (
     ),
     Quantity(MEMORY, EPISODES, "MiB", _per_episode("mib_per_episode"), ("MiB", 1.0)),
     Quantity("registering all, CPU time of all", PROGRAMS, "s", _registering, ("ms", 1e3)),
+    Quantity(f"{_STEP}, time", PROGRAMS, "ms", _wall, _US, wall=True),
     Quantity(BATCH_CPU, PROGRAMS, "ms", _batch(cpu_us), _US),
     Quantity(STARTS, PROGRAMS, "s", _per_episode("start_cpu_ms", _TO_S), ("ms", 1e3)),
     Quantity("memory of programs and episodes", PROGRAMS, "MiB", _held, ("MiB", 1.0)),
-    Quantity(f"{_STEP}, time", OBSERVATION, "ms", _wall, ("ns", 1e6)),
+    Quantity(f"{_STEP}, time", OBSERVATION, "ms", _wall, ("ns", 1e6), wall=True),
     *(Quantity(name, OBSERVATION, "ms", _batch(part), ("ns", 1e6)) for name, part in _SIDES),
     Quantity(MEMORY, OBSERVATION, "MiB", _per_episode("mib_per_episode"), ("B", 2.0**20)),
 )
@@ -119,6 +123,7 @@ class Finding:
         slope: Over all sizes, in logarithms.
         end: Over the last decade of sizes; None with fewer than three sizes.
         law: A line, with a bend if there is one.
+        quiet: Nothing else ran beside it.
     """
 
     quantity: Quantity
@@ -126,11 +131,14 @@ class Finding:
     slope: laws.Slope
     end: laws.Slope | None
     law: laws.Line
+    quiet: bool
 
     @property
     def verdict(self) -> str:
         """ "worse" than linear, "not worse", or "open": where it matters, at the large end."""
-        return (self.end or self.slope).verdict
+        seen = (self.end or self.slope).verdict
+        # Large sizes take longer, and so meet more of what else the machine does.
+        return "open" if self.quantity.wall and not self.quiet and seen == "worse" else seen
 
     def median(self, size: int) -> float:
         return statistics.median(value for at, value in self.points if at == size)
@@ -162,6 +170,7 @@ class Finding:
 def findings(growth: Growth) -> list[Finding]:
     """All quantities with enough samples; nothing is said of the CPU axis here (`speedup`)."""
     found = []
+    quiet = other_cpus(growth) <= QUIET_CPUS
     for quantity in QUANTITIES:
         points = [
             (sample.point.value, value)
@@ -173,10 +182,21 @@ def findings(growth: Growth) -> list[Finding]:
             continue
         found.append(
             Finding(
-                quantity, points, laws.slope(xs, ys), laws.end_slope(xs, ys), laws.line(xs, ys)
+                quantity,
+                points,
+                laws.slope(xs, ys),
+                laws.end_slope(xs, ys),
+                laws.line(xs, ys),
+                quiet,
             )
         )
     return found
+
+
+def other_cpus(growth: Growth) -> float:
+    """CPUs that other work on the machine used, the median of all trials."""
+    seen = [s.figures.other_cpus for s in growth.samples if s.figures.other_cpus is not None]
+    return statistics.median(seen) if seen else 0.0
 
 
 @dataclass(frozen=True)
@@ -311,14 +331,13 @@ def _where(growth: Growth) -> str:
     machine = growth.machine
     if machine is None:
         return "Nothing was measured."
-    others = [s.figures.other_cpus for s in growth.samples if s.figures.other_cpus is not None]
     count = max(sample.round for sample in growth.samples)
     return (
         f"{machine.cpus} x {machine.cpu}, {machine.memory_mib:,} MiB, Linux {machine.kernel}, "
         f"Python {machine.python}, {growth.setting.subject} on the backend "
         f"{growth.setting.backend}; {count} rounds in turn, {growth.setting.seconds:g} s a "
         f"measurement, {growth.took_s / 60:.1f} minutes in all; other work used "
-        f"{statistics.median(others) if others else 0.0:.2f} CPUs (median of the trials). "
+        f"{other_cpus(growth):.2f} CPUs (median of the trials). "
         f"`{growth.command}`"
     )
 

@@ -25,7 +25,7 @@ _CALIBRATION_BATCHES = 5
 _LEFT_CPUS = 0.25
 # Of simulated time, what is not counted, and steps that are enough for a 99th percentile.
 _WARM_UP = 1.5
-_STEPS = 150_000
+_STEPS = 300_000
 
 
 @dataclass(frozen=True)

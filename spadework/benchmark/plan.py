@@ -24,6 +24,7 @@ _SIZES: Sizes = {
     subjects.FRESH_JAIL: (64,),
     subjects.SANDBOX: (1, 64, 1_000, 5_000),
     subjects.GROUPED: (1_000,),
+    subjects.DIRECT: (64,),
 }
 # With some of the episodes hanging.
 _HANGING_SIZES: Sizes = {subjects.SANDBOX: (1_000,)}
@@ -39,6 +40,7 @@ _FULL_SIZES: Sizes = {
     subjects.SANDBOX: (1, 64, 256, 1_000, 5_000),
     subjects.GROUPED: (1, 64, 256, 1_000, 5_000),
     subjects.SHARDED: (64, 1_000),
+    subjects.DIRECT: (1, 64, 256, 1_000),
     subjects.UNPROTECTED: (64, 1_000),
 }
 _FULL_HANGING_SIZES: Sizes = {

@@ -31,6 +31,7 @@ COLORS = {
     subjects.SANDBOX: "#1565c0",
     subjects.GROUPED: "#d81b60",
     subjects.SHARDED: "#00838f",
+    subjects.DIRECT: "#4e342e",
     subjects.UNPROTECTED: "#7fb2e5",
 }
 _SIDES = (

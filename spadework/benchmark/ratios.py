@@ -69,9 +69,9 @@ COMPARISONS = (
         14,
     ),
     Comparison(
-        "steps/s, 64 episodes, of AsyncVectorEnv's with 64",
+        "steps/s, direct path, 64 episodes, of AsyncVectorEnv's with 64",
         "steps_per_s",
-        _key(_OURS, 64),
+        _key(subjects.DIRECT, 64),
         _key(subjects.ASYNC_VECTOR, 64),
         7,
     ),

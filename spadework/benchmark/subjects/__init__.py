@@ -34,6 +34,7 @@ class Entry:
 FLOOR, EXEC = "floor", "exec"
 SANDBOX, GROUPED, UNPROTECTED = "sandbox", "sandbox-group", "sandbox-unprotected"
 SHARDED = "sandbox-shards"
+DIRECT = "sandbox-direct"
 SYNC_VECTOR, ASYNC_VECTOR, OPENENV = "sync-vector", "async-vector", "openenv"
 FRESH_JAIL = "fresh-jail"
 
@@ -64,6 +65,9 @@ _GROUPED = Entry("ours in group mode: 64 episodes share a process", "sandbox.Gro
 _SHARDED = Entry(
     "ours with two servers behind one address", "sandbox.Sharded", open_s=4.0, start_s=0.005
 )
+_DIRECT = Entry(
+    "ours without gRPC: the engine in the caller's process", "direct.Direct", start_s=0.005
+)
 _UNPROTECTED = Entry(
     "ours on the backend `process`: no isolation",
     "sandbox.Unprotected",
@@ -80,6 +84,7 @@ SUBJECTS: dict[str, Entry] = {
     SANDBOX: _SANDBOX,
     GROUPED: _GROUPED,
     SHARDED: _SHARDED,
+    DIRECT: _DIRECT,
     UNPROTECTED: _UNPROTECTED,
 }
 

@@ -27,7 +27,7 @@ SHARDS = 2
 # How long a hanging episode is waited for.
 HANG_TIMEOUT_S = 1.0
 # Episodes of the server beyond those of the case: for introductions.
-_SPARE_EPISODES = 64
+SPARE_EPISODES = 64
 
 
 class Sandbox(Subject):
@@ -39,7 +39,7 @@ class Sandbox(Subject):
         self._server = LocalServer(
             backend=self._backend(),
             runtimes=["stdlib", runtime] if runtime else ["stdlib"],
-            max_episodes=self.case.episodes + _SPARE_EPISODES,
+            max_episodes=self.case.episodes + SPARE_EPISODES,
             options=self._options(),
         )
         self._client = self._run(self._connected())

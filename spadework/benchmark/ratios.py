@@ -41,14 +41,14 @@ class Comparison:
 _OURS = subjects.SANDBOX
 COMPARISONS = (
     Comparison(
-        "steps/s, 1,000 episodes, of the C floor's",
+        "steps/s, through gRPC, 1,000 episodes, of the C floor's",
         "steps_per_s",
         _key(_OURS, 1_000),
         _key(subjects.FLOOR, 1_000),
         0.5,
     ),
     Comparison(
-        "steps/s, 1,000 episodes, of OpenEnv's with 1,000 sessions",
+        "steps/s, through gRPC, 1,000 episodes, of OpenEnv's with 1,000 sessions",
         "steps_per_s",
         _key(_OURS, 1_000),
         _key(subjects.OPENENV, 1_000),
@@ -62,7 +62,7 @@ COMPARISONS = (
         60,
     ),
     Comparison(
-        "steps/s, 64 episodes, of OpenEnv's with 64 sessions",
+        "steps/s, through gRPC, 64 episodes, of OpenEnv's with 64 sessions",
         "steps_per_s",
         _key(_OURS, 64),
         _key(subjects.OPENENV, 64),
@@ -76,7 +76,7 @@ COMPARISONS = (
         7,
     ),
     Comparison(
-        "steps/s, one episode, of OpenEnv's with one session",
+        "steps/s, streaming path, one episode, of OpenEnv's with one session",
         "steps_per_s",
         _key(_OURS, 1),
         _key(subjects.OPENENV, 1),

@@ -50,6 +50,19 @@ def test_what_grows_worse_than_linearly_is_named():
     )
 
 
+def test_time_by_the_clock_is_not_judged_beside_other_work():
+    def slow(other_cpus: float) -> Growth:
+        growth = made.growth()
+        for sample in growth.samples:
+            sample.figures.steps_per_s = 1e6 / sample.episodes
+            sample.figures.other_cpus = other_cpus
+        return growth
+
+    found = findings.worse(findings.findings(slow(0.01)))
+    assert [finding.quantity.name for finding in found] == ["a batch, time"]
+    assert not findings.worse(findings.findings(slow(0.8)))
+
+
 def test_the_picture_is_well_formed_and_names_every_side():
     text = curves.draw(made.growth())
     ElementTree.fromstring(text)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from types import TracebackType
 
 from sandbox_server import state
+
+# gRPC's newer engine hands every message through three more threads, which a single step waits
+# for. See docs/design/paths.md.
+_EXPERIMENTS = "-event_engine_client,-event_engine_listener"
 
 
 class LocalServer:
@@ -49,7 +54,11 @@ class LocalServer:
             command += ["--runtime", runtime]
         command += options
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={"GRPC_EXPERIMENTS": _EXPERIMENTS, **os.environ},
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()

@@ -9,7 +9,7 @@ import signal
 import pytest
 from sandbox_api.v1 import sandbox_pb2 as pb
 
-from sandbox_server.service import _messages
+from sandbox_server.chunks import messages
 from tests.security.conftest import Target
 from tests.server.conftest import COUNTER, JAILS, stepping
 from tests.server.small import serving
@@ -61,9 +61,9 @@ async def test_an_episode_is_not_idle_while_it_is_verified(wire: Wire) -> None:
 
 def test_large_results_are_put_into_several_messages() -> None:
     results = [pb.StepResult(index=i, observation="x" * (4 << 20)) for i in range(20)]
-    messages = list(_messages(pb.StepResponse, results))
-    assert all(message.ByteSize() <= 16 << 20 for message in messages)
-    assert [result.index for message in messages for result in message.results] == list(range(20))
+    made = list(messages(pb.StepResponse, results))
+    assert all(message.ByteSize() <= 16 << 20 for message in made)
+    assert [result.index for message in made for result in message.results] == list(range(20))
 
 
 async def test_large_results_do_not_end_the_call(wire: Wire) -> None:
@@ -148,9 +148,9 @@ async def test_records_are_bounded_by_what_they_take(backend: str) -> None:
 async def test_many_steps_with_long_timeouts_are_few_timers() -> None:
     async with serving() as small:
         (episode,) = await small.start(COUNTER)
-        before = len(small.engine.jails._poller._deadlines)
+        before = len(small.engine.jails.poller._deadlines)
         for index in range(200):
             item = pb.StepItem(episode_id=episode, step_index=index, action="-", timeout_s=600)
             (result,) = await small.step(item)
             assert result.outcome == pb.OUTCOME_COMPLETED
-        assert len(small.engine.jails._poller._deadlines) <= before + 2
+        assert len(small.engine.jails.poller._deadlines) <= before + 2

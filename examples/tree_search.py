@@ -11,6 +11,7 @@ an episode that replays the actions up to there, and a player that looks one mov
 import heapq
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -40,10 +41,12 @@ class Node:
 def expand_by_fork(client, leaves):
     """(actions, episode, result) of every move from every leaf."""
     made = []
-    for leaf in leaves:
-        # The leaf itself makes one of the moves: it is not needed any more.
-        episodes = [leaf.episode_id, *client.fork(leaf.episode_id, len(MOVES) - 1)]
-        made += [((*leaf.actions, m), e) for m, e in zip(MOVES, episodes, strict=True)]
+    with ThreadPoolExecutor(WIDTH) as pool:  # a client serves any number of threads
+        copies = pool.map(lambda leaf: client.fork(leaf.episode_id, len(MOVES) - 1), leaves)
+        for leaf, forked in zip(leaves, copies, strict=True):
+            # The leaf itself makes one of the moves: it is not needed any more.
+            episodes = [leaf.episode_id, *forked]
+            made += [((*leaf.actions, m), e) for m, e in zip(MOVES, episodes, strict=True)]
     results = client.step([StepItem(e, len(path) - 1, path[-1]) for path, e in made])
     return [(*node, result) for node, result in zip(made, results, strict=True)]
 

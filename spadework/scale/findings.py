@@ -285,8 +285,8 @@ def statement(found: list[Finding]) -> str:
     if undecided:
         names = "; ".join(f"{f.quantity.name} over {f.quantity.axis}" for f in undecided)
         said.append(
-            f"The interval reaches beyond {limit:g}, or other work stretched the time, which decides "
-            f"nothing, for: {names}."
+            f"The interval reaches beyond {limit:g}, or other work stretched the time, which "
+            f"decides nothing, for: {names}."
         )
     return " ".join(said)
 

@@ -1,0 +1,87 @@
+"""Bounds of an engine with groups, and what one engine's groups know of another's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sandbox_api.v1 import sandbox_pb2 as pb
+
+from sandbox_server import runtime
+from sandbox_server.config import ServerConfig
+from sandbox_server.engine import Engine
+from tests.server.conftest import COUNTER
+
+
+@asynccontextmanager
+async def running(**settings: object) -> AsyncIterator[Engine]:
+    config = ServerConfig(backend="process", **settings)  # type: ignore[arg-type]
+    engine = Engine(config, {"stdlib": runtime.ensure("stdlib")})
+    await engine.start()
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+async def register(engine: Engine, *, source: str = COUNTER) -> pb.RegisterProgramResponse:
+    return await engine.register(pb.RegisterProgramRequest(source=source, group_mode=True))
+
+
+async def reset(engine: Engine, program: pb.RegisterProgramResponse) -> pb.ResetResult:
+    return await engine.reset(0, pb.ResetItem(program_id=program.program_id))
+
+
+async def test_episodes_of_groups_count_against_the_bound_on_live_ones() -> None:
+    async with running(group_size=2, max_episodes=3) as engine:
+        program = await register(engine)
+        # The registration's own process is gone when it is reaped.
+        while engine.jails.live:
+            await asyncio.sleep(0.01)
+        started = [await reset(engine, program) for _ in range(4)]
+        assert [bool(result.episode_id) for result in started] == [True, True, True, False]
+        assert started[3].error.reason == pb.ERROR_REASON_CAPACITY
+        assert (engine.jails.live, len(engine.groups)) == (3, 2)
+        engine.close_episodes([started[0].episode_id])
+        assert engine.jails.live == 2
+        # A group takes no more than it was made for, in all its life.
+        assert (await reset(engine, program)).episode_id
+        assert len(engine.groups) == 2
+        assert (await reset(engine, program)).error.reason == pb.ERROR_REASON_CAPACITY
+        engine.close_episodes([result.episode_id for result in started])
+        assert (engine.jails.live, len(engine.groups)) == (1, 1)
+
+
+async def test_tenants_do_not_share_a_group() -> None:
+    async with running(group_size=8) as one, running(group_size=8) as other:
+        # Each tenant has an engine: see `sandbox_server/tenants.py`.
+        for engine in (one, other):
+            assert (await reset(engine, await register(engine))).episode_id
+        assert (len(one.groups), len(other.groups)) == (1, 1)
+        assert one.jails is not other.jails
+
+
+async def test_a_server_without_group_mode_gives_each_episode_its_own_process() -> None:
+    async with running() as engine:
+        program = await register(engine)
+        assert program.group_size == 1
+        assert (await reset(engine, program)).episode_id
+        assert len(engine.groups) == 0
+
+
+async def test_episodes_started_together_by_one_that_hangs_in_reset_start_all_the_same() -> None:
+    source = COUNTER.replace("self.count = 0", "self.count = 0\n        while seed == 3: pass")
+    async with running(group_size=8) as engine:
+        program = await register(engine, source=source)
+        items = [
+            pb.ResetItem(program_id=program.program_id, seed=seed, timeout_s=0.7)
+            for seed in range(8)
+        ]
+        started = await asyncio.gather(*[engine.reset(n, item) for n, item in enumerate(items)])
+        assert started[3].outcome == pb.OUTCOME_TIME_LIMIT
+        # Those that waited behind it come again by themselves, as clients do.
+        for seed in (0, 1, 2, 4, 5, 6, 7):
+            if started[seed].error.reason:
+                assert started[seed].error.reason == pb.ERROR_REASON_EPISODE_LOST
+                assert (await engine.reset(seed, items[seed])).outcome == pb.OUTCOME_COMPLETED

@@ -62,7 +62,9 @@ class GroupPlayer:
         """
         by_id = self._episodes.by_id
         others: list[tuple[int, pb.StepItem]] = []
-        left = begun = self._begin(len(items))
+        # Programs of another cost than the first item's go the way of all others.
+        cost = self._cost_of(items)
+        left = begun = self._begin(len(items), cost)
         grown, now = 0, time.monotonic()
         for index, item in enumerate(items, first):
             episode = by_id.get(item.episode_id)
@@ -77,7 +79,7 @@ class GroupPlayer:
                     and not episode.waiters
                     and len(action) <= program.surely_short_action
                     and 0 < timeout_s <= MAX_TIMEOUT_S
-                    and program.step_cost == 1
+                    and program.step_cost == cost
                 ):
                     left -= 1
                     size = len(action) + STEP_RECORD_BYTES
@@ -91,14 +93,22 @@ class GroupPlayer:
                     continue
             others.append((index, item))
         if left:
-            self._work.end_steps(left)
+            self._work.end_steps(left, cost)
         if begun > left:
             self._episodes.note_growth(grown)
         # After what was counted in and not needed has been given back.
         for index, item in others:
             self._player.step(index, item, sink)
 
-    def _begin(self, most: int) -> int:
+    def _cost_of(self, items: Sequence[pb.StepItem]) -> int:
+        """What the first step that may be one of a group costs."""
+        for item in items:
+            episode = self._episodes.by_id.get(item.episode_id)
+            if episode is not None:
+                return episode.program.step_cost
+        return 1
+
+    def _begin(self, most: int, cost: int) -> int:
         """Count steps in, as many as may run now without more ado."""
         try:
             self._episodes.check_room()
@@ -106,13 +116,15 @@ class GroupPlayer:
         except SandboxError:
             # Each is told so.
             return 0
-        return self._work.begin_steps(most)
+        return self._work.begin_steps(most, cost)
 
     def _settle(self, members: Sequence[Member], chunk: group_frames.Chunk) -> None:
         """Record completed steps, and tell all who wait for them."""
         results: list[pb.StepResult] = []
         sink: Any = None
         size = done = grown = 0
+        # Of all of them: they are of one program.
+        cost = 1
         completed = pb.OUTCOME_COMPLETED
         for member, flags, reward, cut_bytes, observation, info in zip(
             members, *chunk, strict=True
@@ -129,6 +141,7 @@ class GroupPlayer:
                 member.answer(reply_of(flags, reward, cut_bytes, observation, info))
                 continue
             member.done()
+            cost = episode.program.step_cost
             index, put = episode.waiters.pop()
             digest = observation_digest(observation)
             episode.steps.append(_record(StepRecord, (digest, reward, False, False)))
@@ -161,4 +174,4 @@ class GroupPlayer:
         if results:
             sink.put_all(results, size)
         if done:
-            self._work.end_steps(done)
+            self._work.end_steps(done, cost)

@@ -129,30 +129,33 @@ class Work:
         """Start a step when others have ended."""
         self._waiting.append((cost, start))
 
-    def begin_steps(self, most: int) -> int:
-        """Count steps of cost 1 in that may run now, if there is no rate to hold them to.
+    def begin_steps(self, most: int, cost: int) -> int:
+        """Count steps in that may run now, if there is no rate to hold them to.
 
         Args:
             most: How many are wanted.
+            cost: For how many each of them counts.
 
         Returns:
             How many were counted in; what does not come to run is to be ended at once.
         """
         if self._rate is not None or self._waiting:
             return 0
-        room = min(self._most_pending - self.pending_items, self._may_run - self._running)
+        room = min(
+            self._most_pending - self.pending_items, (self._may_run - self._running) // cost
+        )
         begun = max(0, min(most, room))
         self.pending_items += begun
-        self._running += begun
+        self._running += begun * cost
         return begun
 
     def end_step(self, cost: int = 1) -> None:
         """A step that ran, or came to nothing when its turn came, has its answer."""
         self._end(1, cost)
 
-    def end_steps(self, count: int) -> None:
-        """As `end_step`, of several steps of cost 1."""
-        self._end(count, count)
+    def end_steps(self, count: int, cost: int) -> None:
+        """As `end_step`, of several steps of the same cost."""
+        self._end(count, count * cost)
 
     def _end(self, items: int, cost: int) -> None:
         self.pending_items -= items

@@ -129,7 +129,7 @@ class Work:
         """Start a step when others have ended."""
         self._waiting.append((cost, start))
 
-    def begin_steps(self, most: int, cost: int) -> int:
+    def begin_steps(self, most: int, cost: int = 1) -> int:
         """Count steps in that may run now, if there is no rate to hold them to.
 
         Args:
@@ -153,7 +153,7 @@ class Work:
         """A step that ran, or came to nothing when its turn came, has its answer."""
         self._end(1, cost)
 
-    def end_steps(self, count: int, cost: int) -> None:
+    def end_steps(self, count: int, cost: int = 1) -> None:
         """As `end_step`, of several steps of the same cost."""
         self._end(count, count * cost)
 

@@ -26,7 +26,7 @@ from sandbox_server.worker import frames
 
 _FRAGMENT = frames.MAX_FRAGMENT_BYTES + 1
 # One more: the kernel drops the rest of a longer datagram, and what it kept might look valid.
-_RECEIVE_BYTES = _FRAGMENT + 1
+RECEIVE_BYTES = _FRAGMENT + 1
 # How long a process may outlive its own end of the socket.
 _EOF_GRACE_S = 0.2
 _LOADING = (frames.COMPILE, frames.LOAD)
@@ -43,7 +43,7 @@ Answer = frames.Reply | Failure | Lost
 
 
 class Endpoint(Protocol):
-    """Where an episode is played: a process of its own, or its part in a group's."""
+    """What answers requests: a process, or an episode's part in a group's."""
 
     def request(
         self, op: int, body: bytes, timeout_s: float, callback: Callable[[Answer], None]
@@ -52,6 +52,17 @@ class Endpoint(Protocol):
 
     def close(self) -> None:
         """End it, whatever it is doing; what it was asked is answered `Lost`."""
+
+
+class Seat(Endpoint, Protocol):
+    """Where an episode is played."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it can be asked for the next step."""
+
+    def step(self, action: str, timeout_s: float) -> None:
+        """Ask for a step; who has started the episode gets the answer."""
 
 
 class Owner(Protocol):
@@ -191,18 +202,22 @@ class Channel:
         self._pending.append(Pending(request_id, op, callback, deadline, timeout_s))
         message = frames.pack_request(op, request_id, body)
         if len(message) <= frames.MAX_FRAGMENT_BYTES and not self._outbox:
-            try:
-                self._socket.send(frames.LAST + message)
-            except BlockingIOError:
-                self._outbox.append(frames.LAST + message)
-                self._poller.want_write(self._socket.fileno(), True)
-            except OSError:
-                # The process is gone; its end, which is on the way, answers.
-                self._note_eof()
+            self._send(frames.LAST + message)
         else:
             self._outbox.extend(frames.fragments(message))
             self._flush()
         self._check_at(deadline)
+
+    def _send(self, datagram: bytes) -> None:
+        """Send one datagram, nothing being in its way."""
+        try:
+            self._socket.send(datagram)
+        except BlockingIOError:
+            self._outbox.append(datagram)
+            self._poller.want_write(self._socket.fileno(), True)
+        except OSError:
+            # The process is gone; its end, which is on the way, answers.
+            self._note_eof()
 
     def pass_sockets(self, sockets: Sequence[socket.socket]) -> None:
         """Pass sockets, after the request that announced them; here they are closed then."""
@@ -244,7 +259,7 @@ class Channel:
                 self._greet()
                 return
             try:
-                datagram = self._socket.recv(_RECEIVE_BYTES)
+                datagram = self._socket.recv(RECEIVE_BYTES)
             except BlockingIOError:
                 return
             except OSError:
@@ -253,7 +268,7 @@ class Channel:
                 self._note_eof()
                 return
             if datagram[0] == 0 and not self._inbox and len(datagram) <= _FRAGMENT:
-                self._take(datagram[1:])
+                self._take_datagram(datagram)
                 # One request, one answer: looking for a second now would cost a system
                 # call a step. If there is one, epoll says so.
                 return
@@ -305,6 +320,10 @@ class Channel:
             self._inbox.clear()
             self._inbox_bytes = 0
             self._take(message)
+
+    def _take_datagram(self, datagram: bytes) -> None:
+        """Take a message that came in one piece."""
+        self._take(datagram[1:])
 
     def _take(self, message: bytes) -> None:
         if len(message) > self._max_message_bytes:
@@ -425,13 +444,13 @@ class Channel:
     def _drain(self) -> None:
         while self._cause is None and self._pending:
             try:
-                datagram = self._socket.recv(_RECEIVE_BYTES)
+                datagram = self._socket.recv(RECEIVE_BYTES)
             except OSError:
                 return
             if not datagram:
                 return
             if datagram[0] == 0 and not self._inbox and len(datagram) <= _FRAGMENT:
-                self._take(datagram[1:])
+                self._take_datagram(datagram)
             else:
                 self._collect(datagram)
 

@@ -16,10 +16,11 @@ from sandbox_api.types import Outcome, StepItem, StepResult
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import answers
-from sandbox_server.channel import Answer, Channel
+from sandbox_server.channel import Answer
 from sandbox_server.checks import MAX_TIMEOUT_S
 from sandbox_server.engine import Engine
 from sandbox_server.episode import Episode, StepRecord, observation_digest
+from sandbox_server.episode_channel import EpisodeChannel
 from sandbox_server.player import STEP_RECORD_BYTES
 from sandbox_server.worker import frames
 
@@ -146,7 +147,7 @@ class DirectPlayer:
             if (
                 not left
                 or item.step_index != episode.next_index
-                or type(channel) is not Channel
+                or type(channel) is not EpisodeChannel
                 or episode.waiters
                 or len(action) > program.surely_short_action
                 or not 0 < timeout_s <= MAX_TIMEOUT_S

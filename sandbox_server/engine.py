@@ -15,12 +15,12 @@ from sandbox_server.backends import BackendError
 from sandbox_server.config import ServerConfig
 from sandbox_server.episodes import Episodes
 from sandbox_server.forking import Forker
-from sandbox_server.group_player import GroupPlayer
 from sandbox_server.groups import Groups
 from sandbox_server.jail_pool import JailPool
 from sandbox_server.player import Player
 from sandbox_server.programs import Programs
 from sandbox_server.runtime import Runtime
+from sandbox_server.stepping import Stepper
 from sandbox_server.unread import Unread
 from sandbox_server.verification import Verifier
 from sandbox_server.work import Work
@@ -72,11 +72,11 @@ class Engine:
         self.register = self._programs.register
         self.reset = self.player.reset
         self.step = self.player.step
-        self.steps = GroupPlayer(
+        self.steps = Stepper(
             self.player, self.groups, self.episodes, self.work, self.unread
         ).step
         self.verify = Verifier(self.jails, self.episodes, self.work).verify
-        self.fork = Forker(config, self.jails, self.episodes, self.work).fork
+        self.fork = Forker(config, self.jails, self.episodes, self.work, self.player.attach).fork
         self.close_episodes = self.episodes.close_ids
 
     async def start(self) -> None:

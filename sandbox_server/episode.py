@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sandbox_api.v1 import sandbox_pb2 as pb
 
-from sandbox_server.channel import Endpoint
+from sandbox_server.channel import Seat
 
 # A step whose result may take so much counts for one.
 USUAL_RESULT_BYTES = 64 * 1024
@@ -96,7 +96,7 @@ class Episode:
     turn_cap: int
     started_at: float
     last_used_at: float
-    channel: Endpoint | None = None
+    channel: Seat | None = None
     next_index: int = 0
     reset_digest: str = ""
     actions: list[str] = field(default_factory=list)

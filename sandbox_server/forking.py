@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable
 
 from sandbox_api.errors import (
     CapacityError,
@@ -14,9 +15,9 @@ from sandbox_api.errors import (
 )
 from sandbox_api.v1 import sandbox_pb2 as pb
 
-from sandbox_server.channel import Channel
 from sandbox_server.config import ServerConfig
 from sandbox_server.episode import Episode
+from sandbox_server.episode_channel import EpisodeChannel
 from sandbox_server.episodes import Episodes
 from sandbox_server.failures import Failure, Lost
 from sandbox_server.group_member import Member
@@ -32,12 +33,21 @@ class Forker:
     """Copies running episodes."""
 
     def __init__(
-        self, config: ServerConfig, jails: JailPool, episodes: Episodes, work: Work
+        self,
+        config: ServerConfig,
+        jails: JailPool,
+        episodes: Episodes,
+        work: Work,
+        attach: Callable[[Episode], None],
     ) -> None:
+        """Args:
+        attach: Makes an episode ready for steps.
+        """
         self._config = config
         self._jails = jails
         self._episodes = episodes
         self._work = work
+        self._attach = attach
 
     async def fork(self, request: pb.ForkRequest) -> list[str]:
         """Copy a running episode; all copies are made, or none.
@@ -79,12 +89,12 @@ class Forker:
         return [copy.episode_id for copy in copies]
 
     @staticmethod
-    def _check_running(episode: Episode) -> Channel:
+    def _check_running(episode: Episode) -> EpisodeChannel:
         if episode.channel is None:
             raise EpisodeEndedError(f"the episode has ended ({episode.ended}); reset again")
         if episode.waiters:
             raise StepOrderError("a step of this episode is in work; wait for its result")
-        assert isinstance(episode.channel, Channel)
+        assert isinstance(episode.channel, EpisodeChannel)
         return episode.channel
 
     async def _copy(self, episode: Episode, count: int) -> list[Episode]:
@@ -107,9 +117,10 @@ class Forker:
         copies = [self._recorded(record, channel) for channel in copied]
         for copy in copies:
             self._episodes.add(copy)
+            self._attach(copy)
         return copies
 
-    def _recorded(self, record: Episode, channel: Channel) -> Episode:
+    def _recorded(self, record: Episode, channel: EpisodeChannel) -> Episode:
         now = time.monotonic()
         return dataclasses.replace(
             record,

@@ -26,7 +26,7 @@ class Groups:
         self._jails = jails
         self._work = work
         self.rebuilds_total = 0
-        # `GroupPlayer` has a quicker way.
+        # `Stepper` has a quicker way.
         self.settle: Settle = answer_each
         self._filling: dict[str, Group] = {}
         self._all: set[Group] = set()

@@ -24,6 +24,7 @@ from sandbox_server.channel import Answer, Channel
 from sandbox_server.config import ServerConfig
 from sandbox_server.copying import Copy
 from sandbox_server.cpu_meter import CpuWatch
+from sandbox_server.episode_channel import EpisodeChannel
 from sandbox_server.failures import Lost, ProcessEnd
 from sandbox_server.family import Family
 from sandbox_server.poller import Poller
@@ -243,7 +244,7 @@ class Jail:
         count: int,
         limits: pb.Limits,
         on_end: Callable[[Channel], None],
-    ) -> list[Channel] | Answer:
+    ) -> list[EpisodeChannel] | Answer:
         """Copy a running episode process so many times; all copies are made, or none.
 
         Returns:
@@ -280,8 +281,8 @@ class Jail:
 
     def _adopt(
         self, copy: Copy, family: Family, limits: pb.Limits, on_end: Callable[[Channel], None]
-    ) -> Channel:
-        channel = self._channel(Channel, copy.socket, family, limits, on_end)
+    ) -> EpisodeChannel:
+        channel = self._channel(EpisodeChannel, copy.socket, family, limits, on_end)
         channel.host = copy.host
         channel.pidfd = copy.pidfd
         channel.locked_down = True

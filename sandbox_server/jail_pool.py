@@ -15,6 +15,7 @@ from sandbox_server.channel import Answer, Channel
 from sandbox_server.config import ServerConfig
 from sandbox_server.cpu_meter import CpuWatch
 from sandbox_server.episode import ProgramRecord
+from sandbox_server.episode_channel import EpisodeChannel
 from sandbox_server.group_channel import GroupChannel
 from sandbox_server.jail import Jail, JailDeadError, JailFullError
 from sandbox_server.poller import Poller
@@ -166,7 +167,7 @@ class JailPool:
         jail = self._jails.get((runtime, PLAY_HASH_SEED))
         return jail is None or jail.may_fork
 
-    async def spawn(self, program: ProgramRecord, hash_seed: int) -> Channel:
+    async def spawn(self, program: ProgramRecord, hash_seed: int) -> EpisodeChannel:
         """Fork one locked-down process, within the bound on live ones.
 
         Raises:
@@ -178,7 +179,7 @@ class JailPool:
         self.live += 1
         try:
             with calls.span("spawn"):
-                return await jail.spawn(program.limits, self._on_channel_end, Channel)
+                return await jail.spawn(program.limits, self._on_channel_end, EpisodeChannel)
         except JailFullError as error:
             # There is no channel, whose end would count it down.
             self.live -= 1
@@ -188,7 +189,7 @@ class JailPool:
 
     async def fork(
         self, original: Channel, program: ProgramRecord, count: int
-    ) -> list[Channel] | Answer:
+    ) -> list[EpisodeChannel] | Answer:
         """Copy a running episode process so many times, within the bound on live ones.
 
         Returns:
@@ -200,7 +201,7 @@ class JailPool:
         self.admit(count)
         jail = self._jail(program.runtime, PLAY_HASH_SEED)
         self.live += count
-        copies: list[Channel] | Answer | None = None
+        copies: list[EpisodeChannel] | Answer | None = None
         try:
             copies = await jail.fork(original, count, program.limits, self._on_channel_end)
         except JailFullError as error:

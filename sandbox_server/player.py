@@ -17,7 +17,7 @@ from sandbox_api.errors import (
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import answers, replay
-from sandbox_server.channel import Answer, Endpoint
+from sandbox_server.channel import Answer, Seat
 from sandbox_server.checks import check_action, check_prefix, read_options, timeout_of
 from sandbox_server.config import ServerConfig
 from sandbox_server.episode import (
@@ -27,6 +27,7 @@ from sandbox_server.episode import (
     StepRecord,
     observation_digest,
 )
+from sandbox_server.episode_channel import Arrivals, EpisodeChannel
 from sandbox_server.episodes import Episodes
 from sandbox_server.failures import (
     Failure,
@@ -57,7 +58,10 @@ class Player:
 
     Attributes:
         steps_total: Steps answered, those of prefix actions included.
+        arrivals: Where usual answers of processes go; set by what settles them.
     """
+
+    arrivals: Arrivals
 
     def __init__(
         self,
@@ -112,20 +116,27 @@ class Player:
     async def _play(
         self, program: ProgramRecord, item: pb.ResetItem, options: bytes, result: pb.ResetResult
     ) -> None:
-        channel: Endpoint | None = await self._open(program)
+        channel: Seat | None = await self._open(program)
         assert channel is not None
         try:
             episode = await self._begin(channel, program, item, options, result)
             self._episodes.add(episode)
             if episode.live:
-                if isinstance(channel, Member):
-                    channel.attach(episode, functools.partial(self.on_step, episode))
+                self.attach(episode)
                 channel = None
         finally:
             if channel is not None:
                 channel.close()
 
-    async def _open(self, program: ProgramRecord) -> Endpoint:
+    def attach(self, episode: Episode) -> None:
+        """Make an episode that has started ready for steps."""
+        on_step = functools.partial(self.on_step, episode)
+        if isinstance(episode.channel, Member):
+            episode.channel.attach(episode, on_step)
+        elif isinstance(episode.channel, EpisodeChannel):
+            episode.channel.attach(episode, on_step, self.arrivals)
+
+    async def _open(self, program: ProgramRecord) -> Seat:
         """A process that has loaded the program, or a part in one that has."""
         if program.group_size > 1:
             return await self._groups.join(program)
@@ -139,7 +150,7 @@ class Player:
 
     async def _begin(
         self,
-        channel: Endpoint,
+        channel: Seat,
         program: ProgramRecord,
         item: pb.ResetItem,
         options_json: bytes,
@@ -235,12 +246,7 @@ class Player:
             self._tell(episode, pb.StepResult(error=item_from_error(error)), keep=False)
             self._work.end_step(episode.program.step_cost)
             return
-        episode.channel.request(
-            frames.STEP,
-            action.encode(),
-            timeout_s,
-            lambda answer: self.on_step(episode, answer),
-        )
+        episode.channel.step(action, timeout_s)
 
     def check_room(self) -> None:
         """Check that there is memory for one more result.

@@ -11,6 +11,7 @@ import asyncio
 import heapq
 import logging
 import select
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -97,10 +98,10 @@ class Poller:
         self._serve(timeout_s)
 
     def _serve(self, timeout_s: float = 0.0) -> None:
-        callbacks, left, now = self._callbacks, self._left, self._loop.time
+        callbacks, left, now = self._callbacks, self._left, time.monotonic
         if not left:
-            found = self._epoll.poll(timeout_s, _MAX_EVENTS)
-            left.extend((fd, callbacks.get(fd), events) for fd, events in found)
+            for fd, events in self._epoll.poll(timeout_s, _MAX_EVENTS):
+                left.append((fd, callbacks.get(fd), events))
         until = now() + _SLICE_S
         while left:
             fd, callback, events = left.popleft()

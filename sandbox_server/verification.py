@@ -17,9 +17,9 @@ from sandbox_api.errors import (
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import answers, oracle, replay
-from sandbox_server.channel import Channel
 from sandbox_server.checks import timeout_of
 from sandbox_server.episode import Episode, StepRecord, observation_digest
+from sandbox_server.episode_channel import EpisodeChannel
 from sandbox_server.episodes import Episodes
 from sandbox_server.failures import ProgramFailedError, internal_error
 from sandbox_server.jail_pool import REPLAY_HASH_SEED, JailPool
@@ -136,7 +136,7 @@ class Verifier:
         return True
 
     @staticmethod
-    async def _own_verify(channel: Channel, verdict: pb.Verdict, timeout_s: float) -> None:
+    async def _own_verify(channel: EpisodeChannel, verdict: pb.Verdict, timeout_s: float) -> None:
         try:
             reply = await replay.call(channel, frames.VERIFY, b"", timeout_s)
             told = json.loads(reply.extra)

@@ -1,11 +1,12 @@
-"""Steps of grouped episodes, many at a time: what `Player` does for each, at a part of its price.
+"""Steps, many at a time: what `Player` does for each, at a part of its price.
 
-An item that is anything but the next step of a healthy group's member, and an answer that is
-anything but a completed step in the middle of its episode, goes the way of all others.
+An item that is anything but the next step of an idle episode, and an answer that is anything but
+a completed step in the middle of its episode, goes the way of `Player`, one at a time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ from sandbox_api.v1 import sandbox_pb2 as pb
 from sandbox_server import answers
 from sandbox_server.checks import MAX_TIMEOUT_S
 from sandbox_server.episode import StepRecord, observation_digest
+from sandbox_server.episode_channel import Arrivals, EpisodeChannel
 from sandbox_server.episodes import Episodes
 from sandbox_server.group_member import Member, reply_of
 from sandbox_server.groups import Groups
@@ -40,8 +42,8 @@ class Sink(Protocol):
         """Take many, of about so many bytes together."""
 
 
-class GroupPlayer:
-    """Takes the steps of calls, and answers those of groups chunk by chunk."""
+class Stepper:
+    """Takes the steps of calls, and answers those that come together all at once."""
 
     def __init__(
         self, player: Player, groups: Groups, episodes: Episodes, work: Work, unread: Unread
@@ -51,6 +53,7 @@ class GroupPlayer:
         self._work = work
         self._unread = unread
         groups.settle = self._settle
+        player.arrivals = Arrivals(asyncio.get_running_loop(), self._settle)
 
     def step(self, items: Sequence[pb.StepItem], first: int, sink: Sink) -> None:
         """Advance the episodes of some items of a call.
@@ -73,7 +76,7 @@ class GroupPlayer:
                 timeout_s = item.timeout_s or program.step_timeout_s
                 action = item.action
                 if (
-                    type(member) is Member
+                    member is not None
                     and item.step_index == episode.next_index
                     and member.is_free
                     and not episode.waiters
@@ -118,7 +121,9 @@ class GroupPlayer:
             return 0
         return self._work.begin_steps(most, cost)
 
-    def _settle(self, members: Sequence[Member], chunk: group_frames.Chunk) -> None:
+    def _settle(
+        self, members: Sequence[Member] | Sequence[EpisodeChannel], chunk: group_frames.Chunk
+    ) -> None:
         """Record completed steps, and tell all who wait for them."""
         results: list[pb.StepResult] = []
         sink: Any = None

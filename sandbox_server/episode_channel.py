@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from typing import Any
 
 from sandbox_server.channel import Answer, Channel, Pending
 from sandbox_server.episode import Episode
@@ -56,12 +57,14 @@ class EpisodeChannel(Channel):
 
     __slots__ = ("_arrivals", "_on_step", "episode")
 
-    episode: Episode | None
-    _on_step: Callable[[Answer], None] | None
-    _arrivals: Arrivals
-
     # Its step has no answer but the one at hand, or it would not be among the arrivals.
     steps_quickly = True
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        """As a channel."""
+        super().__init__(*arguments, **named)
+        self.episode: Episode | None = None
+        self._on_step: Callable[[Answer], None] | None = None
 
     def attach(
         self, episode: Episode, on_step: Callable[[Answer], None], arrivals: Arrivals
@@ -75,7 +78,7 @@ class EpisodeChannel(Channel):
         """
         self.episode = episode
         self._on_step = on_step
-        self._arrivals = arrivals
+        self._arrivals: Arrivals = arrivals
 
     @property
     def is_free(self) -> bool:

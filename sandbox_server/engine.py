@@ -71,7 +71,6 @@ class Engine:
         # The service's verbs, each as the part that does it has it: no layer on the way.
         self.register = self._programs.register
         self.reset = self.player.reset
-        self.step = self.player.step
         self.steps = Stepper(
             self.player, self.groups, self.episodes, self.work, self.unread
         ).step

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from sandbox_api.v1 import sandbox_pb2 as pb
 
@@ -69,6 +68,15 @@ def observation_digest(observation: str) -> str:
     return hashlib.sha256(observation.encode()).hexdigest()
 
 
+class Sink(Protocol):
+    """Where results of one call go."""
+
+    def __call__(self, result: pb.StepResult, /) -> None: ...
+
+    def put_all(self, results: list[pb.StepResult], size: int, /) -> None:
+        """Take many, of about so many bytes together."""
+
+
 @dataclass(slots=True)
 class Episode:
     """One episode.
@@ -102,7 +110,7 @@ class Episode:
     actions: list[str] = field(default_factory=list)
     steps: list[StepRecord] = field(default_factory=list)
     last_result: pb.StepResult | None = None
-    waiters: list[tuple[int, Callable[[pb.StepResult], None]]] = field(default_factory=list)
+    waiters: list[tuple[int, Sink]] = field(default_factory=list)
     ended: str = ""
     users: int = 0
     record_bytes: int = 0

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable
 from typing import Any
 
 from sandbox_server.channel import Answer, Channel, Pending
 from sandbox_server.episode import Episode
+from sandbox_server.group_member import reply_of
 from sandbox_server.worker import frames, group_frames
+
+_log = logging.getLogger(__name__)
 
 # A NamedTuple's own constructor takes twice as long.
 _new = tuple.__new__
@@ -49,7 +53,16 @@ class Arrivals:
         self._channels, self._rewards, self._observations = [], [], []
         zeros = bytes(len(channels))
         nothing = [b""] * len(channels)
-        self._settle(channels, group_frames.Chunk(zeros, rewards, zeros, observations, nothing))
+        try:
+            self._settle(
+                channels, group_frames.Chunk(zeros, rewards, zeros, observations, nothing)
+            )
+        except Exception:
+            _log.exception("settling steps failed")
+            # Whoever still waits hears of its own step alone.
+            for channel, reward, observation in zip(channels, rewards, observations, strict=True):
+                if channel.episode is not None and channel.episode.waiters:
+                    channel.answer(reply_of(0, reward, 0, observation, b""))
 
 
 class EpisodeChannel(Channel):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
 
 from sandbox_api.errors import (
     EpisodeEndedError,
@@ -24,6 +23,7 @@ from sandbox_server.episode import (
     USUAL_RESULT_BYTES,
     Episode,
     ProgramRecord,
+    Sink,
     StepRecord,
     observation_digest,
 )
@@ -49,8 +49,6 @@ from sandbox_server.worker import frames
 STEP_RECORD_BYTES = 400
 # Results of a reset's prefix actions must fit in one message, whatever its size.
 _MAX_PREFIX_RESULTS_BYTES = 32 * 1024 * 1024
-
-Put = Callable[[pb.StepResult], None]
 
 
 class Player:
@@ -201,7 +199,7 @@ class Player:
 
     # -- step --------------------------------------------------------------------------
 
-    def step(self, index: int, item: pb.StepItem, put: Put) -> None:
+    def step(self, index: int, item: pb.StepItem, put: Sink) -> None:
         """Advance one episode; `put` gets the result once, now or later."""
         try:
             episode = self._episodes.find(item.episode_id)
@@ -264,7 +262,7 @@ class Player:
         episode.record_bytes -= len(episode.actions.pop()) + STEP_RECORD_BYTES
 
     def _answer_from_record(
-        self, episode: Episode, index: int, item: pb.StepItem, put: Put
+        self, episode: Episode, index: int, item: pb.StepItem, put: Sink
     ) -> None:
         """A repeat of the last step is answered without running anything."""
         last = episode.next_index - 1

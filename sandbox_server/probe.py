@@ -7,10 +7,12 @@ container or policy that weakens the jail is found before a stranger's code is l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Protocol
 
 from sandbox_api.v1 import sandbox_pb2 as pb
+
+from sandbox_server.episode import Sink
 
 # Name of each protection, and Python that must raise.
 ATTEMPTS: dict[str, str] = {
@@ -53,10 +55,21 @@ class ProbeEnv:
 class _Engine(Protocol):
     async def register(self, request: pb.RegisterProgramRequest) -> pb.RegisterProgramResponse: ...
     async def reset(self, index: int, item: pb.ResetItem) -> pb.ResetResult: ...
-    def step(
-        self, index: int, item: pb.StepItem, put: Callable[[pb.StepResult], None]
-    ) -> None: ...
+    def steps(self, items: Sequence[pb.StepItem], first: int, sink: Sink) -> None: ...
     def close_episodes(self, episode_ids: list[str]) -> int: ...
+
+
+class _Answer:
+    """Where the result of a single step goes."""
+
+    def __init__(self) -> None:
+        self.result: asyncio.Future[pb.StepResult] = asyncio.get_running_loop().create_future()
+
+    def __call__(self, result: pb.StepResult) -> None:
+        self.result.set_result(result)
+
+    def put_all(self, results: list[pb.StepResult], size: int) -> None:
+        self.result.set_result(results[0])
 
 
 async def weaknesses(engine: _Engine, runtime: str) -> dict[str, str]:
@@ -74,10 +87,10 @@ async def weaknesses(engine: _Engine, runtime: str) -> dict[str, str]:
         episode = await engine.reset(0, pb.ResetItem(program_id=program.program_id))
         if episode.outcome != pb.OUTCOME_COMPLETED:
             return {"probe": f"an episode did not start: {episode.error.message}"}
-        answered: asyncio.Future[pb.StepResult] = asyncio.get_running_loop().create_future()
+        answer = _Answer()
         item = pb.StepItem(episode_id=episode.episode_id, action=attempt)
-        engine.step(0, item, answered.set_result)
-        said = await answered
+        engine.steps([item], 0, answer)
+        said = await answer.result
         if said.outcome != pb.OUTCOME_COMPLETED or said.observation != "refused":
             found[name] = said.observation or pb.Outcome.Name(said.outcome)
         engine.close_episodes([episode.episode_id])

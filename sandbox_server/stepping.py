@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from sandbox_api.errors import SandboxError
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import answers
 from sandbox_server.checks import MAX_TIMEOUT_S
-from sandbox_server.episode import StepRecord, observation_digest
+from sandbox_server.episode import Sink, StepRecord, observation_digest
 from sandbox_server.episode_channel import Arrivals, EpisodeChannel
 from sandbox_server.episodes import Episodes
 from sandbox_server.group_member import Member, reply_of
@@ -31,15 +31,6 @@ _RESULT_BYTES = 24
 
 # A NamedTuple's own constructor takes twice as long.
 _record = tuple.__new__
-
-
-class Sink(Protocol):
-    """Where results of one call go."""
-
-    def __call__(self, result: pb.StepResult) -> None: ...
-
-    def put_all(self, results: list[pb.StepResult], size: int) -> None:
-        """Take many, of about so many bytes together."""
 
 
 class Stepper:

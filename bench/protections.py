@@ -233,20 +233,28 @@ async def _start(engine: Engine, program_id: str, count: int) -> list[str]:
     return ids
 
 
+class _Results:
+    """Where the results of steps go, all of which must be completed."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+        self.all: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def __call__(self, result: pb.StepResult) -> None:
+        self.put_all([result], 0)
+
+    def put_all(self, results: list[pb.StepResult], size: int) -> None:
+        assert all(result.outcome == pb.OUTCOME_COMPLETED for result in results), results
+        self._left -= len(results)
+        if self._left == 0:
+            self.all.set_result(None)
+
+
 async def _step(engine: Engine, ids: list[str], index: int) -> None:
-    left, done = len(ids), asyncio.get_running_loop().create_future()
-
-    def put(result: pb.StepResult) -> None:
-        nonlocal left
-        assert result.outcome == pb.OUTCOME_COMPLETED, result
-        left -= 1
-        if left == 0:
-            done.set_result(None)
-
-    for position, episode_id in enumerate(ids):
-        item = pb.StepItem(episode_id=episode_id, step_index=index, action="a")
-        engine.step(position, item, put)
-    await done
+    results = _Results(len(ids))
+    items = [pb.StepItem(episode_id=i, step_index=index, action="a") for i in ids]
+    engine.steps(items, 0, results)
+    await results.all
 
 
 def measure(episodes: int, turns: int) -> dict[str, Comparison]:

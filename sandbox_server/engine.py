@@ -71,9 +71,7 @@ class Engine:
         # The service's verbs, each as the part that does it has it: no layer on the way.
         self.register = self._programs.register
         self.reset = self.player.reset
-        self.steps = Stepper(
-            self.player, self.groups, self.episodes, self.work, self.unread
-        ).step
+        self.steps = Stepper(self.player, self.groups, self.episodes, self.work, self.unread).step
         self.verify = Verifier(self.jails, self.episodes, self.work).verify
         self.fork = Forker(config, self.jails, self.episodes, self.work, self.player.attach).fork
         self.close_episodes = self.episodes.close_ids

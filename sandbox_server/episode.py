@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -110,7 +111,7 @@ class Episode:
     actions: list[str] = field(default_factory=list)
     steps: list[StepRecord] = field(default_factory=list)
     last_result: pb.StepResult | None = None
-    waiters: list[tuple[int, Sink]] = field(default_factory=list)
+    waiters: list[tuple[int, Callable[[pb.StepResult], None]]] = field(default_factory=list)
     ended: str = ""
     users: int = 0
     record_bytes: int = 0

@@ -59,7 +59,7 @@ class _Engine(Protocol):
     def close_episodes(self, episode_ids: list[str]) -> int: ...
 
 
-class _Answer:
+class Answer:
     """Where the result of a single step goes."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ async def weaknesses(engine: _Engine, runtime: str) -> dict[str, str]:
         episode = await engine.reset(0, pb.ResetItem(program_id=program.program_id))
         if episode.outcome != pb.OUTCOME_COMPLETED:
             return {"probe": f"an episode did not start: {episode.error.message}"}
-        answer = _Answer()
+        answer = Answer()
         item = pb.StepItem(episode_id=episode.episode_id, action=attempt)
         engine.steps([item], 0, answer)
         said = await answer.result

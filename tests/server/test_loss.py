@@ -11,7 +11,7 @@ import pytest
 from sandbox_api.errors import EpisodeLostError
 from sandbox_api.v1 import sandbox_pb2 as pb
 
-from sandbox_server import runtime
+from sandbox_server import probe, runtime
 from sandbox_server.backends import BackendError, JailProcess
 from sandbox_server.config import ServerConfig
 from sandbox_server.engine import Engine
@@ -43,10 +43,9 @@ async def test_a_copy_of_an_episode_whose_jail_is_gone_harms_no_episode_of_the_n
             await engine.fork(pb.ForkRequest(episode_id=lost.episode_id, copies=1))
         await asyncio.sleep(0.2)
         assert sorted(new._free_users) == free
-        answered: asyncio.Future[pb.StepResult] = asyncio.get_running_loop().create_future()
-        step = pb.StepItem(episode_id=episode.episode_id, action="+")
-        engine.step(0, step, answered.set_result)
-        assert (await answered).observation == "at 1"
+        answer = probe.Answer()
+        engine.steps([pb.StepItem(episode_id=episode.episode_id, action="+")], 0, answer)
+        assert (await answer.result).observation == "at 1"
     finally:
         await engine.close()
 

@@ -450,7 +450,7 @@ class Channel:
             if not datagram:
                 return
             if datagram[0] == 0 and not self._inbox and len(datagram) <= _FRAGMENT:
-                self._take_datagram(datagram)
+                self._take(datagram[1:])
             else:
                 self._collect(datagram)
 

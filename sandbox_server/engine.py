@@ -84,6 +84,7 @@ class Engine:
                 protections does not serve.
         """
         await self.jails.start()
+        self.jails.poller.after = self.player.arrivals.settle
         self._sweeper = asyncio.create_task(self.episodes.sweep_for_ever())
         if self.jails.isolates:
             try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 from collections.abc import Callable
@@ -29,26 +28,21 @@ class Arrivals:
     usual. Everything else goes to the step's own callback as it comes.
     """
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        settle: Callable[[list[EpisodeChannel], group_frames.Chunk], None],
-    ) -> None:
-        self._loop = loop
+    def __init__(self, settle: Callable[[list[EpisodeChannel], group_frames.Chunk], None]) -> None:
         self._settle = settle
         self._channels: list[EpisodeChannel] = []
         self._rewards: list[float] = []
         self._observations: list[str] = []
 
     def add(self, channel: EpisodeChannel, reward: float, observation: str) -> None:
-        if not self._channels:
-            # When all that is ready now has been read.
-            self._loop.call_soon(self._settle_all)
         self._channels.append(channel)
         self._rewards.append(reward)
         self._observations.append(observation)
 
-    def _settle_all(self) -> None:
+    def settle(self) -> None:
+        """Settle what there is; called when the sockets that were ready have been read."""
+        if not self._channels:
+            return
         channels, rewards, observations = self._channels, self._rewards, self._observations
         self._channels, self._rewards, self._observations = [], [], []
         zeros = bytes(len(channels))

@@ -25,7 +25,11 @@ _SLICE_S = 0.01
 
 
 class Poller:
-    """Readiness callbacks by descriptor, and a heap of deadlines."""
+    """Readiness callbacks by descriptor, and a heap of deadlines.
+
+    Attributes:
+        after: Called when a slice of what was ready has been served.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -35,6 +39,7 @@ class Poller:
         self._deadlines: list[tuple[float, int, Callable[[Any], None], Any]] = []
         self._deadline_serial = 0
         self._timer: asyncio.TimerHandle | None = None
+        self.after: Callable[[], None] = lambda: None
         loop.add_reader(self._epoll.fileno(), self._serve)
 
     def close(self) -> None:
@@ -113,4 +118,5 @@ class Poller:
                     _log.exception("serving a socket failed")
                     self.remove(fd)
                 if now() > until:
-                    return
+                    break
+        self.after()

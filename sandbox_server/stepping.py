@@ -6,7 +6,6 @@ a completed step in the middle of its episode, goes the way of `Player`, one at 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -44,7 +43,7 @@ class Stepper:
         self._work = work
         self._unread = unread
         groups.settle = self._settle
-        player.arrivals = Arrivals(asyncio.get_running_loop(), self._settle)
+        player.arrivals = Arrivals(self._settle)
 
     def step(self, items: Sequence[pb.StepItem], first: int, sink: Sink) -> None:
         """Advance the episodes of some items of a call.

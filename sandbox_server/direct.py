@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import os
 import time
 from collections.abc import Coroutine, Iterator, Sequence
 from types import TracebackType
@@ -44,6 +45,8 @@ _log = logging.getLogger(__name__)
 # steps follow each other: it ends idle episodes, and starts again what died.
 _TURN_S = 0.02
 _LEISURE_S = 1.0
+# Fewer steps than there are CPUs are polled for so long before this thread sleeps.
+_SPIN_S = 0.0002
 
 
 class _Client(AsyncSandboxClient):
@@ -102,6 +105,7 @@ class DirectSandbox:
         # Members of a group share a message, which the event loop puts together.
         self._by_hand = config.group_size == 1
         self._turn_at = 0.0
+        self._cpus = len(os.sched_getaffinity(0))
         stub = EngineStub(self._engine, self._audit)
         self._client = _Client(stub)
         self._player = DirectPlayer(self._engine, self._client.ledger)
@@ -215,6 +219,8 @@ class DirectSandbox:
             self._turn()
         player.send(items, results)
         try:
+            if 0 < player.in_work < self._cpus:
+                self._spin()
             while left := player.in_work:
                 wait(_TURN_S)
                 if player.in_work == left:
@@ -224,6 +230,13 @@ class DirectSandbox:
             player.settle(items, results)
         # Repeats are answered without any wait.
         yield
+
+    def _spin(self) -> None:
+        """Poll without sleep for a moment: to wake up takes longer than a short step."""
+        player, wait = self._player, self._engine.jails.poller.wait
+        until = time.perf_counter() + _SPIN_S
+        while player.in_work and time.perf_counter() < until:
+            wait(0.0)
 
     def _step_others(self, items: Sequence[StepItem], results: list[StepResult | None]) -> None:
         """Take the steps that have no result: those of groups, and all that went wrong."""

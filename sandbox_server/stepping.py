@@ -86,7 +86,7 @@ class Stepper:
                     continue
             others.append((index, item))
         if left:
-            self._work.end_steps(left, cost)
+            self._work.end_steps(left, left * cost)
         if begun > left:
             self._episodes.note_growth(grown)
         # After what was counted in and not needed has been given back.
@@ -94,7 +94,7 @@ class Stepper:
             self._player.step(index, item, sink)
 
     def _cost_of(self, items: Sequence[pb.StepItem]) -> int:
-        """What the first step that may be one of a group costs."""
+        """What the first step of a known episode costs."""
         for item in items:
             episode = self._episodes.by_id.get(item.episode_id)
             if episode is not None:
@@ -117,9 +117,7 @@ class Stepper:
         """Record completed steps, and tell all who wait for them."""
         results: list[pb.StepResult] = []
         sink: Any = None
-        size = done = grown = 0
-        # Of all of them: they are of one program.
-        cost = 1
+        size = done = grown = cost = 0
         completed = pb.OUTCOME_COMPLETED
         for member, flags, reward, cut_bytes, observation, info in zip(
             members, *chunk, strict=True
@@ -136,7 +134,7 @@ class Stepper:
                 member.answer(reply_of(flags, reward, cut_bytes, observation, info))
                 continue
             member.done()
-            cost = episode.program.step_cost
+            cost += episode.program.step_cost
             index, put = episode.waiters.pop()
             digest = observation_digest(observation)
             episode.steps.append(_record(StepRecord, (digest, reward, False, False)))

@@ -153,9 +153,14 @@ class Work:
         """A step that ran, or came to nothing when its turn came, has its answer."""
         self._end(1, cost)
 
-    def end_steps(self, count: int, cost: int = 1) -> None:
-        """As `end_step`, of several steps of the same cost."""
-        self._end(count, count * cost)
+    def end_steps(self, count: int, cost: int = 0) -> None:
+        """As `end_step`, of several steps.
+
+        Args:
+            count: How many.
+            cost: Of all of them together; 0 means 1 each.
+        """
+        self._end(count, cost or count)
 
     def _end(self, items: int, cost: int) -> None:
         self.pending_items -= items

@@ -85,3 +85,38 @@ async def test_episodes_started_together_by_one_that_hangs_in_reset_start_all_th
             if started[seed].error.reason:
                 assert started[seed].error.reason == pb.ERROR_REASON_EPISODE_LOST
                 assert (await engine.reset(seed, items[seed])).outcome == pb.OUTCOME_COMPLETED
+
+
+async def test_steps_of_programs_with_other_limits_are_counted_out_as_they_were_counted_in() -> (
+    None
+):
+    async with running(group_size=8) as engine:
+        for grouped in (True, False):
+            ids = []
+            for most_bytes in (1_000, 2**20):
+                limits = pb.Limits(max_observation_bytes=most_bytes)
+                request = pb.RegisterProgramRequest(
+                    source=COUNTER, limits=limits, group_mode=grouped
+                )
+                program = await engine.register(request)
+                ids += [(await reset(engine, program)).episode_id for _ in range(3)]
+            sink = _Sink()
+            items = [pb.StepItem(episode_id=episode_id, action="-") for episode_id in ids]
+            engine.steps(items, 0, sink)
+            while len(sink.results) < len(items):
+                await asyncio.sleep(0.01)
+            assert all(r.outcome == pb.OUTCOME_COMPLETED for r in sink.results)
+            assert (engine.work.pending_items, engine.work._running) == (0, 0)
+
+
+class _Sink:
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.results: list[pb.StepResult] = []
+
+    def __call__(self, result: pb.StepResult) -> None:
+        self.results.append(result)
+
+    def put_all(self, results: list[pb.StepResult], size: int) -> None:
+        self.results += results

@@ -93,6 +93,7 @@ class _Seat:
         episode.last_result = None
         self.record.append(item, result)
         player.done += 1
+        player.spent += episode.program.step_cost
         if terminated or truncated:
             player.engine.episodes.end(episode, "terminated" if terminated else "truncated")
 
@@ -110,6 +111,7 @@ class DirectPlayer:
         engine: Whose episodes they are.
         in_work: Steps sent and not answered.
         done: Completed steps that the engine has not been told of.
+        spent: For how many those count.
         grown_bytes: What records have grown by, that it has not been told of.
     """
 
@@ -117,6 +119,7 @@ class DirectPlayer:
         self.engine = engine
         self.in_work = 0
         self.done = 0
+        self.spent = 0
         self.grown_bytes = 0
         self._ledger = ledger
         self._seats: dict[str, _Seat] = {}
@@ -134,7 +137,9 @@ class DirectPlayer:
         except SandboxError:
             # Each is told so by who takes it.
             return
-        left = engine.work.begin_steps(len(items))
+        # Programs of another cost than the first item's are left to who takes the others.
+        cost = self._cost_of(items)
+        left = engine.work.begin_steps(len(items), cost)
         seats, now, grown = self._seats, time.monotonic(), 0
         for index, item in enumerate(items):
             seat = seats.get(item.episode_id)
@@ -152,7 +157,7 @@ class DirectPlayer:
                 or episode.waiters
                 or len(action) > program.surely_short_action
                 or not 0 < timeout_s <= MAX_TIMEOUT_S
-                or program.step_cost != 1
+                or program.step_cost != cost
             ):
                 continue
             left -= 1
@@ -167,8 +172,16 @@ class DirectPlayer:
             self.in_work += 1
             channel.request(frames.STEP, action.encode(), timeout_s, seat.answer)
         if left:
-            engine.work.end_steps(left)
+            engine.work.end_steps(left, left * cost)
         self.grown_bytes += grown
+
+    def _cost_of(self, items: Sequence[StepItem]) -> int:
+        """What the first step of an episode that has a seat costs."""
+        for item in items:
+            seat = self._seats.get(item.episode_id) or self._seat(item.episode_id)
+            if seat is not None:
+                return seat.episode.program.step_cost
+        return 1
 
     def settle(self, items: Sequence[StepItem], results: list[StepResult | None]) -> None:
         """Tell the engine what came of the steps that were sent, and answer repeats."""
@@ -176,7 +189,9 @@ class DirectPlayer:
         done, self.done = self.done, 0
         grown, self.grown_bytes = self.grown_bytes, 0
         engine.player.steps_total += done
-        engine.work.end_steps(done)
+        spent, self.spent = self.spent, 0
+        if done:
+            engine.work.end_steps(done, spent)
         engine.episodes.note_growth(grown)
         if None in results:
             for index, result in enumerate(results):

@@ -18,6 +18,7 @@ _log = logging.getLogger(__name__)
 _new = tuple.__new__
 _pack_request = frames.FIRST.pack
 _unpack_reply = frames.ONLY_REPLY.unpack_from
+_MAX_ONLY_ACTION_BYTES = frames.MAX_FRAGMENT_BYTES - frames.REQUEST_HEADER_BYTES
 _HEADER_BYTES = frames.ONLY_REPLY.size
 
 
@@ -93,11 +94,11 @@ class EpisodeChannel(Channel):
         return not (self._pending or self._outbox or self._cause or self.ended or self.closing)
 
     def step(self, action: str, timeout_s: float) -> None:
-        """Ask for a step of its episode; it must be free."""
+        """Ask for a step of its episode."""
         on_step = self._on_step
         assert on_step is not None
         body = action.encode()
-        if len(body) > frames.MAX_FRAGMENT_BYTES - frames.REQUEST_HEADER_BYTES:
+        if len(body) > _MAX_ONLY_ACTION_BYTES or not self.is_free:
             self.request(frames.STEP, body, timeout_s, on_step)
             return
         self._next_id = request_id = self._next_id + 1

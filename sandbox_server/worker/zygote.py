@@ -30,7 +30,7 @@ import sys
 import traceback
 from typing import Any
 
-from . import episode, frames, group, immortality, lockdown, progress
+from . import episode, frames, group, sharing, lockdown, progress
 
 
 class Zygote:
@@ -176,7 +176,8 @@ def main(arguments: list[str]) -> None:
     # A thousand episodes that each push the supervisor aside as they wake cost it its caches.
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     gc.collect()
-    immortality.make_all_immortal()
+    sharing.make_all_immortal()
+    sharing.fill_pools()
     gc.freeze()
     control = socket.socket(fileno=int(arguments[1]))
     Zygote(control, isolated=arguments[0] == "isolated").run()

@@ -7,12 +7,12 @@ import sys
 
 _PROGRAM = """
 import collections, gc, json, random, sys
-from sandbox_server.worker import immortality
+from sandbox_server.worker import sharing
 
 class Mine:
     count = {}
 
-made = immortality.make_all_immortal()
+made = sharing.make_all_immortal()
 gc.freeze()
 before = [sys.getrefcount(thing) for thing in (Mine, Mine.count, json.dumps, random.random)]
 kept = [Mine, Mine.count, json.dumps, random.random] * 100

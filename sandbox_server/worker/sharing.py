@@ -1,9 +1,10 @@
-"""Objects that a zygote's children share for good, because nobody counts references to them.
+"""Memory that a zygote's children share for good: what none of them ever writes to.
 
 A reference count is written on every use, and a page that is written is a page copied: most
 of an episode's memory used to be copies of the zygote's objects with another count. From
 CPython 3.12 on an object whose count is at its top is immortal, and its count is left alone
-(PEP 683). So the zygote makes all that it has immortal before it forks.
+(PEP 683). So the zygote makes all that it has immortal before it forks, and sees to it that
+its children's own objects do not go into the gaps between.
 """
 
 from __future__ import annotations
@@ -16,6 +17,13 @@ import types
 # Versions whose count is 32 bits at the start of an object, immortal with all of them set.
 _KNOWN = ((3, 12), (3, 13))
 _IMMORTAL = 0xFFFFFFFF
+
+# The allocator for small objects: it has pools of one size each, in steps up to the largest.
+_POOL_BYTES, _STEP_BYTES, _SMALLEST_BYTES, _LARGEST_BYTES = 16 * 1024, 16, 48, 512
+# Of each size, to fill: what has gaps is seldom more.
+_POOLS = 3
+
+_filling: list[bytes] = []
 
 
 def make_all_immortal() -> bool:
@@ -45,3 +53,10 @@ def make_all_immortal() -> bool:
         if address not in own and not isinstance(thing, types.FrameType):
             ctypes.c_uint32.from_address(address).value = _IMMORTAL
     return True
+
+
+def fill_pools() -> None:
+    """Fill the allocator's pools that have room left, for good."""
+    least = sys.getsizeof(b"")
+    for size in range(_SMALLEST_BYTES, _LARGEST_BYTES + 1, _STEP_BYTES):
+        _filling.extend(bytes(size - least) for _ in range(_POOLS * _POOL_BYTES // size))

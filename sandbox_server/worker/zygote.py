@@ -30,7 +30,7 @@ import sys
 import traceback
 from typing import Any
 
-from . import episode, frames, group, sharing, lockdown, progress
+from . import episode, frames, group, lockdown, progress, sharing
 
 
 class Zygote:

@@ -71,11 +71,13 @@ class DirectSandbox:
         backend: "nsjail", "docker", or "process", which isolates nothing.
         runtimes: Runtimes to offer; each is built now if it is not there.
         max_episodes: Live episodes at most.
-        settings: More of the settings of a server.
+        settings: The other settings of a server; what the arguments above say holds
+            whatever it says.
 
     Raises:
         BackendError: If a protection is not in force; says what to do. So does a
             `RuntimeBuildError`, `StateFolderError` or `AuditError`.
+        RuntimeError: If an event loop runs in this thread.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class DirectSandbox:
         max_episodes: int = ServerConfig.max_episodes,
         settings: ServerConfig | None = None,
     ) -> None:
+        self._check_thread()
         config = dataclasses.replace(
             settings or ServerConfig(),
             backend=backend,
@@ -149,6 +152,17 @@ class DirectSandbox:
     def _check_open(self) -> None:
         if self._loop.is_closed():
             raise RuntimeError("this DirectSandbox is closed; make a new one")
+
+    @staticmethod
+    def _check_thread() -> None:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        raise RuntimeError(
+            "DirectSandbox cannot be used where an event loop runs (in a coroutine, in a "
+            "notebook's cell): give it a thread of its own, or use AsyncSandboxClient and a server"
+        )
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         try:

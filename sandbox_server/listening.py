@@ -72,10 +72,13 @@ def _refuse_taken(address: str) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         socket.create_server((host, int(port)), family=family).close()
-    except (OSError, ValueError, OverflowError) as error:
-        told = error.strerror if isinstance(error, OSError) else "the port is no number"
+    except (ValueError, OverflowError):
+        raise AddressError(
+            f"cannot listen on {address}: its port is no number from 0 to 65535 (0: any free one)"
+        ) from None
+    except OSError as error:
         # The library adds the address, which is in the message anyway.
-        reason = (told or str(error)).partition(" (while")[0]
+        reason = (error.strerror or str(error)).partition(" (while")[0]
         raise AddressError(
             f"cannot listen on {address} ({reason}): it is taken, or not this machine's; name "
             "another as host:port (port 0: any free one) or unix:/path"

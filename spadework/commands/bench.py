@@ -38,14 +38,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="all subjects, sizes and programs, not only what the goals compare",
     )
     parser.add_argument(
-        "--subjects", nargs="+", default=[], metavar="NAME", help="only these, in all their sizes"
+        "--subjects",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="only these, in all their sizes: floor, exec, sync-vector, async-vector, openenv, "
+        "fresh-jail, sandbox, and sandbox- with group, shards, direct or unprotected",
     )
     parser.add_argument(
         "--programs",
         nargs="+",
         default=[],
         metavar="NAME",
-        help="only these (default: trivial; with --full or --subjects, all)",
+        help='only these of trivial, "1 ms", game and minigrid (default: trivial; with --full or '
+        "--subjects, all)",
     )
     parser.add_argument(
         "--episodes",

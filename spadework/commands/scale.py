@@ -41,9 +41,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "is there is gone on with",
     )
     measure.add_argument(
-        "--axes", nargs="+", default=[], metavar="NAME", help="only these (default: all)"
+        "--axes",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="only these of episodes, programs, observation and cpus (default: all)",
     )
-    measure.add_argument("--subject", default="sandbox", help="which of ours (default: sandbox)")
+    measure.add_argument(
+        "--subject",
+        default="sandbox",
+        metavar="NAME",
+        help="which of ours: sandbox, sandbox-group or sandbox-unprotected (default: sandbox)",
+    )
     measure.add_argument(
         "--quick", action="store_true", help="a little of everything, to see that it runs"
     )

@@ -30,6 +30,16 @@ from sandbox_api.types import (
 
 T = TypeVar("T")
 
+# gRPC has tasks of its own, which end a moment after their channel is closed.
+_LAST_TASKS_S = 0.5
+
+
+async def _last_tasks() -> None:
+    """Let them end: asyncio complains of tasks that a stopped loop leaves behind."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=_LAST_TASKS_S)
+
 
 class StepPipeline:
     """`AsyncStepPipeline` for callers without an event loop; each method is the one there.
@@ -117,6 +127,7 @@ class SandboxClient:
         if self._loop.is_closed():
             return
         self._wait(self._client.aclose())
+        self._wait(_last_tasks())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

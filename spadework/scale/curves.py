@@ -21,6 +21,8 @@ _SIDES = (
     (found_in.BATCH_SERVER, "server", _SERVER),
     (found_in.BATCH_ENVIRONMENTS, "environments", _ENVIRONMENTS),
 )
+# One CPU, and more in turn with it.
+_BY_CPUS = (("one CPU", "#c2571a"), ("two, beside one", "#2e8b57"))
 # Points of a law's line between two measured sizes.
 _BETWEEN = 8
 
@@ -64,15 +66,15 @@ def draw(growth: Growth) -> str:
     machine = growth.machine
     assert machine is not None
     caption = (
-        f"{machine.cpus} x {machine.cpu}; dots: each round; lines: fitted laws; "
-        "dashed upright: where the law of all bends"
+        f"{machine.cpus} x {machine.cpu}; dots: each round; lines: fitted laws, of steps a "
+        "second medians; dashed upright: where the law of all bends"
     )
     return draw_panels(panels, caption)
 
 
 def _rates(growth: Growth) -> Panel:
     series = []
-    for axis, name, color in ((EPISODES, "all CPUs", _SERVER), (CPUS, "", _ALL)):
+    for axis in (EPISODES, CPUS):
         by_size: dict[tuple[int, int], list[float]] = {}
         for sample in growth.of(axis):
             if sample.figures.steps_per_s:
@@ -83,11 +85,13 @@ def _rates(growth: Growth) -> Panel:
             line = sorted(
                 (float(n), statistics.median(rates)) for (_, n), rates in by_size.items()
             )
-            series.append(Series(name, color, dots, line))
+            series.append(Series("all CPUs", _SERVER, dots, line))
         for (cpus, episodes), rates in by_size.items():
-            if axis == CPUS and cpus == 1:
+            if axis == CPUS:
+                # Taken in turn with each other, and at another time than the line.
+                name, color = _BY_CPUS[cpus > 1]
                 dots = [(float(episodes), rate) for rate in rates]
-                series.append(Series("one CPU", "#c2571a", dots))
+                series.append(Series(name, color, dots))
     return Panel("Steps a second", AXES[EPISODES].about, series)
 
 

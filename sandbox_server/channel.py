@@ -6,6 +6,7 @@ says what became of the process, or with `Lost` when the fault is not the progra
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import select
@@ -23,6 +24,8 @@ from sandbox_server.failures import Failure, Lost, ProcessEnd, blame
 from sandbox_server.family import Family
 from sandbox_server.poller import Poller
 from sandbox_server.worker import frames
+
+_log = logging.getLogger(__name__)
 
 _FRAGMENT = frames.MAX_FRAGMENT_BYTES + 1
 # One more: the kernel drops the rest of a longer datagram, and what it kept might look valid.
@@ -438,7 +441,11 @@ class Channel:
         pending, self._pending = self._pending, deque()
         self._cause = cause
         for request in pending:
-            request.callback(cause)
+            try:
+                request.callback(cause)
+            except Exception:
+                # The others, and the jail that counts its processes, must hear of it all the same.
+                _log.exception("the end of a process was not taken")
         self._on_end(self)
 
     def _drain(self) -> None:

@@ -214,11 +214,13 @@ class GroupChannel(Channel):
         if request_id != head.request_id or not head.done <= index < len(head.timeouts_s):
             # It has not begun; or it lies.
             return head.done, self._active_at
-        if self._seen[:2] != (request_id, index):
+        seen_id, seen_index, _ = self._seen
+        if seen_id != request_id or index > seen_index:
             # What it says of the time is taken once, and if it can be.
             now = self._time()
             self._seen = request_id, index, since if head.sent_at <= since <= now else now
-        return index, self._seen[2]
+        # It goes forward only: who goes back to a step before could begin it anew for ever.
+        return self._seen[1:]
 
     def on_exit(self, end: ProcessEnd) -> None:
         super().on_exit(end)

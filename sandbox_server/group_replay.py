@@ -91,7 +91,9 @@ class GroupReplay:
         if not self.suspects and isinstance(answer, Failure | Lost):
             # The oldest request's is the first to be told.
             self.suspects = [member]
-        answered.set_result(answer)
+        # Else the group was closed meanwhile, and nobody waits.
+        if not answered.done():
+            answered.set_result(answer)
 
 
 class _Steps:
@@ -126,12 +128,17 @@ class _Steps:
 
     def ended(self, cause: Failure | Lost, culprit: int | None) -> None:
         self.suspects = suspects_of(self._members, self._done, culprit)
-        self._finished.set_result(cause)
+        self._finish(cause)
 
     def _count(self, done: int) -> None:
         self._done = done
         if done == len(self._members):
-            self._finished.set_result(None)
+            self._finish(None)
+
+    def _finish(self, failed: Failure | Lost | None) -> None:
+        # Else the group was closed meanwhile, and nobody waits.
+        if not self._finished.done():
+            self._finished.set_result(failed)
 
 
 def suspects_of(members: Sequence[Member], done: int, culprit: int | None) -> list[Member]:

@@ -8,6 +8,7 @@ is gone, reads nothing or says nothing holds nothing for long.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -191,8 +192,9 @@ class StepStream:
                     await self._take(request)
                 while self._held_items >= most:
                     self._room.clear()
+                    # It cannot be heard meanwhile, however long its steps may take.
+                    self._heard_at = math.inf
                     await self._room.wait()
-                    # It could not have been heard.
                     self._heard_at = self.loop.time()
         except Exception as error:
             self._error = error

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
+import pytest
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import runtime
 from sandbox_server.config import ServerConfig
 from sandbox_server.engine import Engine
+from sandbox_server.worker import frames, group_frames
 from tests.server.conftest import COUNTER
 
 
@@ -120,3 +123,66 @@ class _Sink:
 
     def put_all(self, results: list[pb.StepResult], size: int) -> None:
         self.results += results
+
+
+@pytest.mark.parametrize("slow", ["reset", "step"])
+async def test_a_group_closed_while_it_is_rebuilt_harms_no_other_program(
+    slow: str, tmp_path: Path
+) -> None:
+    """Its process ends with a request that nobody waits for any more."""
+    mark = tmp_path / "rebuilt"
+    wait = f"while os.path.exists({str(mark)!r}): time.sleep(0.05)"
+    source = f"""
+import os, time
+
+class Env:
+    def reset(self, seed=None):
+        {wait if slow == "reset" else "pass"}
+        return "ready", {{}}
+
+    def step(self, action):
+        if action == "exit":
+            os._exit(1)
+        {wait if slow == "step" else "pass"}
+        return "done", 0.0, False, False, {{}}
+"""
+    async with running(group_size=3) as engine:
+        other = await reset(engine, await register(engine))
+        program = await register(engine, source=source)
+        started = [await reset(engine, program) for _ in range(3)]
+        ids = [result.episode_id for result in started]
+        assert [r.outcome for r in await step(engine, 0, "go", *ids)] == [pb.OUTCOME_COMPLETED] * 3
+        mark.touch()
+        (ended,) = await step(engine, 1, "exit", ids[0])
+        assert ended.outcome == pb.OUTCOME_EXITED
+        async with asyncio.timeout(30):
+            while not is_asked(engine, frames.RESET if slow == "reset" else group_frames.STEPS):
+                await asyncio.sleep(0.02)
+        engine.close_episodes(ids)
+        async with asyncio.timeout(30):
+            # What ends later is heard of, too: the other program's first of all.
+            while len(engine.groups) > 1:
+                await asyncio.sleep(0.02)
+            again = await reset(engine, await register(engine, source=COUNTER + "# again"))
+            for episode in (other, again):
+                (result,) = await step(engine, 0, "+", episode.episode_id)
+                assert result.outcome == pb.OUTCOME_COMPLETED
+            engine.close_episodes([other.episode_id, again.episode_id])
+            while engine.jails.live or any(j._channels for j in engine.jails._jails.values()):
+                await asyncio.sleep(0.02)
+
+
+def is_asked(engine: Engine, op: int) -> bool:
+    """Whether the new process of a group that is being rebuilt has such a request to answer."""
+    channels = [group._channel for group in engine.groups._all if not group._serves]
+    return any(c is not None and c._pending and c._op() == op for c in channels)
+
+
+async def step(engine: Engine, index: int, action: str, *ids: str) -> list[pb.StepResult]:
+    sink = _Sink()
+    items = [pb.StepItem(episode_id=i, step_index=index, action=action) for i in ids]
+    engine.steps(items, 0, sink)
+    async with asyncio.timeout(30):
+        while len(sink.results) < len(items):
+            await asyncio.sleep(0.01)
+    return sink.results

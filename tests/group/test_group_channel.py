@@ -224,6 +224,21 @@ def test_a_process_that_lies_of_its_progress_is_late_all_the_same(
         os.fstat(rig.channel._page)
 
 
+@pytest.mark.parametrize("turns", [(0, 1), (2, 1, 0), (1, 0)])
+def test_a_process_that_goes_back_and_forth_in_its_steps_is_late_all_the_same(
+    turns: tuple[int, ...],
+) -> None:
+    with _rig() as rig:
+        for look in range(40):
+            rig.now = 100.0 + 0.5 * (look + 1)
+            progress.note(rig.page, 0, 1, turns[look % len(turns)], rig.now)
+            if rig.late():
+                break
+        # All three steps together have four seconds.
+        assert rig.now <= 104.5
+        assert rig.jail.asked == 1
+
+
 def test_a_page_cannot_be_cut_short() -> None:
     page = progress.create()
     with pytest.raises(PermissionError):

@@ -174,6 +174,20 @@ async def test_an_idle_stream_is_ended_and_one_whose_client_waits_only_if_it_is_
         await _nothing_left(small)
 
 
+async def test_a_client_that_is_not_listened_to_is_not_taken_for_silent() -> None:
+    """A stream that is full reads nothing, whatever its client says meanwhile."""
+    async with serving(request_timeout_s=1.0, max_batch_items=2) as small, _still_serving(small):
+        ids = await small.start(SLOW, 2)
+        call = small.stub.Play()
+        await call.write(_request(*[(i, 0, "4") for i in ids]))
+        results = await _results(call, 2)
+        assert [r.outcome for r in results] == [pb.OUTCOME_COMPLETED] * 2
+        # From then on it is.
+        assert await call.read() is grpc.aio.EOF
+        assert await _ended(call) is grpc.StatusCode.OK
+        await _nothing_left(small)
+
+
 async def test_a_message_that_never_comes_to_its_end_is_not_waited_for() -> None:
     """The half of it stays with gRPC, and goes with the stream."""
     async with serving(request_timeout_s=0.5) as small, _still_serving(small):

@@ -63,7 +63,8 @@ class _Seat:
         ):
             player.engine.player.on_step(episode, answer)
             return
-        episode.waiters.clear()
+        # Who has sent it again meanwhile, through the event loop, waits too.
+        others, episode.waiters = episode.waiters[1:], []
         observation, reward = answer.observation, answer.reward
         terminated, truncated = answer.terminated, answer.truncated
         if episode.next_index >= episode.turn_cap and not terminated:
@@ -91,6 +92,8 @@ class _Seat:
         self.results[self.index] = self.last = result
         # The engine's own record of it would be a message; this is it.
         episode.last_result = None
+        for index, put in others:
+            put(_message(index, result))
         self.record.append(item, result)
         player.done += 1
         player.spent += episode.program.step_cost
@@ -226,3 +229,18 @@ class DirectPlayer:
             return None
         seat = self._seats[episode_id] = _Seat(self, episode, record)
         return seat
+
+
+def _message(index: int, result: StepResult) -> pb.StepResult:
+    """A completed step as the engine tells of it."""
+    return pb.StepResult(
+        index=index,
+        step_index=result.step_index,
+        outcome=pb.OUTCOME_COMPLETED,
+        observation=result.observation,
+        reward=result.reward,
+        terminated=result.terminated,
+        truncated=result.truncated,
+        info_json=result.info_json,
+        observation_cut_bytes=result.observation_cut_bytes,
+    )

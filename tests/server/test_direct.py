@@ -186,6 +186,27 @@ def test_groups_and_pipelines_work_here_too() -> None:
             assert len(pipeline.results(at_least=8)) == 8
 
 
+def test_a_step_whose_wait_was_given_up_is_answered_to_whoever_sends_it_again(
+    direct: DirectSandbox,
+) -> None:
+    source = stepping("__import__('time').sleep(float(action)); return '', 0.5, False, False, {}")
+    ids = _start(direct, source, 2)
+    items = [StepItem(ids[0], 0, "0"), StepItem(ids[1], 0, "1.5")]
+    given_up = direct.step_stream(items)
+    assert next(given_up).episode_id == ids[0]
+    given_up.close()
+    with direct.pipeline() as pipeline:
+        pipeline.submit(items[1:])
+        # Else a result that never comes would be waited for without end.
+        late = direct._loop.call_later(_SOON_S, direct._loop.stop)
+        assert [r.reward for r in pipeline.results(at_least=1)] == [0.5]
+        late.cancel()
+    assert all(r.ok for r in direct.step([StepItem(i, 1, "0") for i in ids]))
+    assert all(verdict.reproduced for verdict in direct.verify(ids))
+    assert direct.server_info().pending_items == 0
+    direct.close_episodes(ids)
+
+
 def test_what_is_closed_says_so_and_leaves_no_process_behind() -> None:
     direct = DirectSandbox(backend="process")
     (episode,) = _start(direct, COUNTER)

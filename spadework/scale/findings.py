@@ -333,7 +333,9 @@ def _where(growth: Growth) -> str:
     if machine is None:
         return "Nothing was measured."
     count = max(sample.round for sample in growth.samples)
+    few = "With `--quick` no more than 8 episodes are held, whatever is said above. "
     return (
+        f"{few if growth.setting.few else ''}"
         f"{machine.cpus} x {machine.cpu}, {machine.memory_mib:,} MiB, Linux {machine.kernel}, "
         f"Python {machine.python}, {growth.setting.subject} on the backend "
         f"{growth.setting.backend}; {count} rounds in turn, {growth.setting.seconds:g} s a "

@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
+from sandbox_api.errors import UnavailableError
+
 from sandbox_server.telemetry import calls
 from sandbox_server.unread import Unread
 
@@ -118,6 +120,10 @@ async def gather(
         calls.about(item, index)
         try:
             chunks(await work(index, item))
+        except asyncio.CancelledError:
+            # If it is not the call that ends, and nobody waits, it is something below.
+            chunks.fail(UnavailableError("an item's work was given up; send the call again"))
+            raise
         except Exception as error:
             chunks.fail(error)
 

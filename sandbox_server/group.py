@@ -110,7 +110,12 @@ class Group:
             SandboxError: If there is none.
             ProgramFailedError: If the program does not load.
         """
-        await asyncio.shield(self._task)
+        task = self._task
+        if not task.done():
+            await asyncio.wait((task,))
+        if not task.cancelled():
+            # Else the group is closed, which is no cancellation of who waits; its members know.
+            task.result()
 
     def leave(self, member: Member) -> None:
         """A member is no more; with the last one the process goes."""
@@ -260,7 +265,9 @@ class Group:
     async def _try_rebuild(self) -> bool:
         channel = await self._open_again()
         player = GroupReplay(channel, self._work)
-        failed = await player.play(list(self._members.values()))
+        # Who has joined meanwhile has nothing to be played again, and waits for this to be over.
+        started = [member for member in self._members.values() if member.episode is not None]
+        failed = await player.play(started)
         if failed is not None and len(player.suspects) == 1:
             why = "its group's process ended, and played again it ends the process itself"
             self._lose(player.suspects, why)

@@ -172,6 +172,38 @@ class Env:
                 await asyncio.sleep(0.02)
 
 
+@pytest.mark.parametrize("left", [1, 0], ids=["another lives on", "all others are closed"])
+async def test_an_episode_that_joins_while_its_group_is_rebuilt_starts_and_ends_no_other(
+    left: int,
+) -> None:
+    at_step = "def step(self, action):"
+    leaving = f"{at_step}\n        if action == 'exit': os._exit(1)"
+    source = "import os\n" + COUNTER.replace(at_step, leaving)
+    async with running(group_size=4) as engine:
+        program = await register(engine, source=source)
+        culprit, other = [(await reset(engine, program)).episode_id for _ in range(2)]
+        (group,) = engine.groups._all
+        sink = _Sink()
+        engine.steps([pb.StepItem(episode_id=culprit, action="exit")], 0, sink)
+        async with asyncio.timeout(30):
+            while group._serves:
+                await asyncio.sleep(0)
+        assert group._channel is None
+        joining = asyncio.create_task(reset(engine, program))
+        await asyncio.sleep(0)
+        assert group.joined == 3
+        if not left:
+            engine.close_episodes([other])
+        async with asyncio.timeout(30):
+            joined = await joining
+        assert joined.outcome == pb.OUTCOME_COMPLETED, joined
+        ids = [joined.episode_id, *[other] * left]
+        for result in await step(engine, 0, "-", *ids):
+            assert result.outcome == pb.OUTCOME_COMPLETED, result
+        assert engine.groups.rebuilds_total == 1
+        engine.close_episodes(ids)
+
+
 def is_asked(engine: Engine, op: int) -> bool:
     """Whether the new process of a group that is being rebuilt has such a request to answer."""
     channels = [group._channel for group in engine.groups._all if not group._serves]

@@ -26,7 +26,7 @@ _log = logging.getLogger("sandbox_server")
 
 # Objects made since the last search of the youngest, and searches of a generation before that of
 # the next older one; Python's own are 700, 10 and 10.
-_GC_THRESHOLDS = (20_000, 20, 20)
+_GC_THRESHOLDS = (20_000, 5, 5)
 
 # Why a server does not start, each with a message that says what to do.
 REFUSALS = (

@@ -9,6 +9,7 @@ from typing import Any
 
 from sandbox_server.channel import Answer, Channel, Pending
 from sandbox_server.episode import Episode
+from sandbox_server.failures import ProcessEnd
 from sandbox_server.group_member import reply_of
 from sandbox_server.worker import frames, group_frames
 
@@ -109,6 +110,15 @@ class EpisodeChannel(Channel):
         self._send(_pack_request(0, frames.STEP, request_id) + body)
         if deadline < self._next_check:
             self._check_at(deadline)
+
+    def on_exit(self, end: ProcessEnd) -> None:
+        super().on_exit(end)
+        # Deadlines that have not come yet hold the channel, and shall not hold the episode. What
+        # has arrived is settled before.
+        self._poller.call_at(self._time(), self._detach, None)
+
+    def _detach(self, _: None) -> None:
+        self.episode = self._on_step = None
 
     def answer(self, reply: frames.Reply) -> None:
         """Tell what came of a step that turned out to be none of the usual ones."""

@@ -14,7 +14,7 @@ import signal
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from sandbox_api.v1 import sandbox_pb2 as pb
 
@@ -201,11 +201,12 @@ class Jail:
         limits: pb.Limits,
         on_end: Callable[[Kind], None],
     ) -> Kind:
-        def ended(ended: Channel) -> None:
-            self._forget(ended)
-            on_end(channel)
+        def ended(channel: Channel) -> None:
+            # By its argument: a channel that held itself would be garbage for long.
+            self._forget(channel)
+            on_end(cast("Kind", channel))
 
-        channel = kind(
+        return kind(
             self._poller,
             self._loop.time,
             self,
@@ -216,7 +217,6 @@ class Jail:
             kill_timeout_s=self._config.kill_timeout_s,
             on_end=ended,
         )
-        return channel
 
     def _pump(self) -> None:
         """Ask for forks, a few ahead: a kill must not wait behind hundreds of them."""

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
-from sandbox_api import ResetItem, SandboxClient, StepItem, UnavailableError
+from sandbox_api import ResetItem, SandboxClient, StepItem
 
 from sandbox_server import LocalServer
 
@@ -56,7 +56,4 @@ if __name__ == "__main__":
         sys.exit(print(__doc__))
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "lights_out.py"
     given = nullcontext(SimpleNamespace(address=sys.argv[2])) if len(sys.argv) > 2 else None
-    try:
-        main(path, given or LocalServer())
-    except UnavailableError as error:
-        sys.exit(f"no server answers: {error}")
+    main(path, given or LocalServer())

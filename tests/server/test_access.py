@@ -94,7 +94,7 @@ async def test_what_is_anothers_is_not_there(shared: tuple[LocalServer, Path]) -
         (refused,) = [r async for m in raw.Reset(reset) for r in m.results]
         assert refused.error.reason == ProgramNotFoundError.reason
         step = pb.StepRequest(items=[pb.StepItem(episode_id=episode.episode_id, action="+")])
-        (refused,) = [r async for m in raw.Step(step) for r in m.results]
+        (refused,) = [r async for m in raw.Step(step, timeout=30) for r in m.results]
         assert refused.error.reason == EpisodeNotFoundError.reason
         verify = pb.VerifyRequest(items=[pb.VerifyItem(episode_id=episode.episode_id)])
         (refused,) = [r async for m in raw.Verify(verify) for r in m.results]
@@ -118,7 +118,7 @@ async def test_a_quota_of_episodes_is_the_tenants_own(shared: tuple[LocalServer,
         refused = [e.error for e in episodes if not e.ok]
         assert len(refused) == 2
         assert all(isinstance(error, QuotaError) for error in refused)
-        assert "tenant designer: 3 episodes are live" in str(refused[0])
+        assert "tenant designer: 3 of at most 3 episodes are live" in str(refused[0])
         program = await trainer.register_program(COUNTER)
         others = await trainer.reset([ResetItem(program.program_id, seed=i) for i in range(5)])
         assert all(episode.ok for episode in others)

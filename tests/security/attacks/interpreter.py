@@ -19,8 +19,8 @@ ATTACKS = (
         "import gc, types\n"
         "for o in gc.get_objects():\n"
         "    if type(o).__name__ == 'EpisodeServer': o._fd = 0\n"
-        "find_worker()._fd = 0\nreturn said('silent')",
-        limits={"step_timeout_s": 1}, outcomes=("TIME_LIMIT", "EXITED", "PROTOCOL_VIOLATION"),
+        "find_worker()._fd = 0\nreturn said('not silent')",
+        steps=2, says=r"not silent",
     ),
     Attack(
         "lifts the worker's own bounds", OWN_EPISODE,
@@ -32,14 +32,15 @@ ATTACKS = (
     Attack(
         "replaces what packs a reply", OWN_EPISODE,
         "from worker import frames\n"
-        "frames._REPLY = __import__('struct').Struct('<BIBBdQIIIxxxx')\nreturn said('x')",
+        "frames._REPLY = __import__('struct').Struct('<BIBBdQIIIxxxx')\n"
+        "return 'x', 0.0, False, False, {'told': 'in the long form'}",
         outcomes=("PROTOCOL_VIOLATION",),
     ),
     Attack(
         "replaces what writes a reply by what writes it twice", OWN_EPISODE,
         "real = os.write\n"
-        "os.write = lambda fd, data: (real(fd, data), real(fd, data))[0]\nreturn said('x')",
-        steps=2, outcomes=("PROTOCOL_VIOLATION",),
+        "os.write = lambda fd, data: (real(fd, data), real(fd, data))[0]\nreturn said('once')",
+        steps=2, says=r"once",
     ),
     Attack(
         "replaces the modules that the worker uses", OWN_EPISODE,
@@ -109,7 +110,7 @@ ATTACKS = (
         "traces every line", OWN_EPISODE,
         "def trace(frame, event, argument):\n"
         "    if frame.f_code.co_name == 'pack_reply': os._exit(9)\n    return trace\n"
-        "sys.settrace(trace)\nreturn said('x')",
+        "sys.settrace(trace)\nreturn 'x', 0.0, False, False, {'told': 'in the long form'}",
         outcomes=("EXITED",),
     ),
     Attack(

@@ -9,7 +9,6 @@ from typing import Any
 
 from sandbox_server.channel import Answer, Channel, Pending
 from sandbox_server.episode import Episode
-from sandbox_server.failures import ProcessEnd
 from sandbox_server.group_member import reply_of
 from sandbox_server.worker import frames, group_frames
 
@@ -111,8 +110,9 @@ class EpisodeChannel(Channel):
         if deadline < self._next_check:
             self._check_at(deadline)
 
-    def on_exit(self, end: ProcessEnd) -> None:
-        super().on_exit(end)
+    def close(self) -> None:
+        """End the process, as of any channel; its episode has ended."""
+        super().close()
         # Deadlines that have not come yet hold the channel, and shall not hold the episode. What
         # has arrived is settled before.
         self._poller.call_at(self._time(), self._detach, None)

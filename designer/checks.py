@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from sandbox_api.types import OracleResult, Outcome, Program, Verdict
 
-from designer.drafts import Draft, GateReport, Reason
+from designer.drafts import Draft, Finding, GateReport, Reason
 from designer.hints import HintError, check_hint_against
 from designer.plays import Play
 
@@ -121,6 +121,7 @@ class Subject:
             env_id=self.program.program_id if self.program else "",
             counts=dict(self.counts),
             oracle_steps=self.oracle_steps,
+            finding=Finding(self.reason, self.detail) if self.reason is not None else None,
         )
 
 

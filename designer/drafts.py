@@ -92,6 +92,47 @@ class Draft:
 
 
 @dataclass(frozen=True)
+class Exchange:
+    """One step of the transcript that shows a finding.
+
+    Attributes:
+        reward: None where the step gave none.
+    """
+
+    action: str
+    observation: str
+    reward: float | None
+    terminated: bool = False
+    truncated: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a gate has against a program, for the model that mends it and for people.
+
+    Attributes:
+        reason: Code of the gate.
+        message: What was found, in a sentence or two; the report's `detail`.
+        advice: What to change.
+        phase: "parse", "load", "reset", "step", "verify" or "solution"; empty where it is no
+            call of the program that shows it.
+        line: Line of the source, from 1; 0 where it is not known.
+        seed: Of the episode that shows it; None where no episode does.
+        opening: That episode's first observation.
+        transcript: Its steps, up to the one that shows it.
+    """
+
+    reason: Reason
+    message: str
+    advice: str = ""
+    phase: str = ""
+    line: int = 0
+    seed: int | None = None
+    opening: str = ""
+    transcript: tuple[Exchange, ...] = ()
+
+
+@dataclass(frozen=True)
 class GateReport:
     """The gates' verdict on a draft.
 
@@ -103,6 +144,7 @@ class GateReport:
         env_id: The program's id; empty when there is none.
         counts: What was done: "episodes", "steps", "verdicts", "retries".
         oracle_steps: Length of the shortest oracle play; 0 when none was played.
+        finding: What the gates have against it; None where they have nothing.
     """
 
     draft: Draft
@@ -113,6 +155,7 @@ class GateReport:
     env_id: str = ""
     counts: dict[str, int] = field(default_factory=dict)
     oracle_steps: int = 0
+    finding: Finding | None = None
 
     @property
     def passed(self) -> bool:

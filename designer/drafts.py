@@ -9,6 +9,19 @@ from typing import Any
 from sandbox_api.types import Program
 
 
+class Operator(enum.StrEnum):
+    """How an environment came to be."""
+
+    # Written without a parent.
+    NEW = "new"
+    # Mutations of one parent.
+    EASIER = "easier"
+    HARDER = "harder"
+    THEME = "theme"
+    # Made of two parents.
+    CROSSOVER = "crossover"
+
+
 class Reason(enum.StrEnum):
     """Why a draft was refused, in the order in which it is asked; OK means it was not."""
 
@@ -50,13 +63,20 @@ class DesignRequest:
 
     Attributes:
         slot: Position in the step's batch of environments.
-        skill: Key of `designer.families.SKILLS`.
+        skill: Key of `designer.families.SKILLS` or, for free code, of `designer.skills.SKILLS`.
         method: "structured" or "free_code".
         messages: Chat messages, `role` and `content`.
         json_schema: Schema for constrained decoding, with no white space between tokens and
             "," and ":" as separators; None for free text.
         max_turns: Turn cap that the environment is written for.
         seed: For the sampling of this completion, where the backend takes one.
+        kind: "game" or "tool_use".
+        difficulty: Name of the difficulty asked for; empty where the prompt names none.
+        operator: How it came to be; a value of `Operator`.
+        parents: env_ids of the remembered environments that it is made of.
+        document: Id of the document that its setting is drawn from; empty for none.
+        repair_of: env_id of the refused draft that this one mends; empty for a first draft.
+        round: 0 for a first draft, then the number of the repair.
     """
 
     slot: int
@@ -66,6 +86,13 @@ class DesignRequest:
     json_schema: str | None
     max_turns: int
     seed: int
+    kind: str = "game"
+    difficulty: str = ""
+    operator: str = Operator.NEW
+    parents: tuple[str, ...] = ()
+    document: str = ""
+    repair_of: str = ""
+    round: int = 0
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ A client of the sandbox and nothing more: no program runs in this process, and n
 """
 
 from designer.archive import Archive, ArchiveError, Remembered
-from designer.checks import GateSettings
 from designer.designer import Designer
-from designer.drafts import DesignRequest, Draft, GateReport, Reason
-from designer.gates import Gates
+from designer.drafts import DesignRequest, Draft, Exchange, Finding, GateReport, Reason
+from designer.gates import Gate, Gates
+from designer.settings import GateSettings
 
 __all__ = [
     "Archive",
@@ -15,6 +15,9 @@ __all__ = [
     "DesignRequest",
     "Designer",
     "Draft",
+    "Exchange",
+    "Finding",
+    "Gate",
     "GateReport",
     "GateSettings",
     "Gates",

@@ -13,7 +13,6 @@ from sandbox_api.types import Limits
 
 from designer import families
 from designer.archive import Archive
-from designer.checks import GateSettings
 from designer.completions import CompletionError, read_code, read_hint, read_spec
 from designer.drafts import DesignRequest, Draft, GateReport, Reason
 from designer.gates import Gates
@@ -27,6 +26,7 @@ from designer.prompts import (
     structured_messages,
 )
 from designer.repair import repair_braces
+from designer.settings import GateSettings
 
 METHODS = ("structured", "free_code")
 

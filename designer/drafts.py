@@ -51,6 +51,12 @@ class Reason(enum.StrEnum):
     ORACLE = "ORACLE"
     # Doing nothing, one action over and over, or random actions win too often.
     BLIND_WIN = "BLIND_WIN"
+    # Half of the solution, another seed's, or a changed one wins as well.
+    PERTURBED_WIN = "PERTURBED_WIN"
+    # verify() and the reward are at odds.
+    VERIFY = "VERIFY"
+    # The first observation gives the answer.
+    LEAK = "LEAK"
     # The hint is too long, is code, or gives the answer.
     HINT = "HINT"
     # The sandbox service failed: no verdict on the program.

@@ -7,10 +7,18 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from designer.answers import find_sequence, value_of
+
 MAX_HINT_CHARACTERS = 600
 # A sequence of so few characters turns up in a sentence by chance.
-SHORT_ANSWER_CHARACTERS = 6
-_BETWEEN = r"[\s,;:>\-|/.\"'()\[\]]*"
+SHORT_ANSWER_CHARACTERS = 8
+# A value of so few characters, too: a small number, a letter, "up".
+SHORT_VALUE_CHARACTERS = 3
+_QUOTED = re.compile(
+    r"(\\boxed\{[^{}]*\}|<tool_call>.*?</tool_call>|<answer>.*?</answer>)"
+    r"|`([^`\n]+)`|\"([^\"\n]+)\"|(?<!\w)'([^'\n]+)'(?!\w)|\u201c([^\u201d\n]+)\u201d",
+    re.DOTALL,
+)
 
 
 class HintError(ValueError):
@@ -47,28 +55,29 @@ def _is_code(hint: str) -> bool:
     )
 
 
-def check_hint_against(hint: str, solutions: Sequence[Sequence[str]]) -> None:
+def check_hint_against(
+    hint: str, solutions: Sequence[Sequence[str]], openings: Sequence[str] = ()
+) -> None:
     """Look for the answer in a hint.
 
     A hint is one text for all seeds. A single value that solution() returns, or a whole
     sequence of actions, refuses it; a sequence of a few single characters only if it is the
-    solution of more than half of the seeds, since chance puts "n", "o" in any sentence.
+    solution of more than half of the seeds, since chance puts "n", "o" in any sentence. So
+    does any one value of a solution that the player is not told anyway and that no chance puts
+    there: moves are named in the first observation.
 
     Args:
         hint: The hint.
         solutions: Actions of an oracle play on each tested seed.
+        openings: First observations.
 
     Raises:
         HintError: If the hint gives the answer.
     """
     short_hits: Counter[str] = Counter()
     for actions in solutions:
-        plain = [_unboxed(action) for action in actions if _unboxed(action)]
-        if not plain:
-            continue
-        pattern = _BETWEEN.join(re.escape(action) for action in plain)
-        found = re.search(rf"(?<!\w){pattern}(?!\w)", hint, re.IGNORECASE)
-        if not found:
+        plain = [value for action in actions if (value := value_of(action))]
+        if not find_sequence(plain, hint):
             continue
         if sum(map(len, plain)) >= SHORT_ANSWER_CHARACTERS or len(plain) == 1:
             raise HintError(f"the hint holds the solution {' '.join(plain)[:80]!r}")
@@ -76,8 +85,21 @@ def check_hint_against(hint: str, solutions: Sequence[Sequence[str]]) -> None:
     for answer, hits in short_hits.items():
         if hits > len(solutions) / 2:
             raise HintError(f"the hint holds {answer!r}, the solution of most seeds")
+    told = "\n".join(openings).casefold()
+    values = {value_of(action) for actions in solutions for action in actions}
+    for value in sorted(values):
+        known = not openings or value.casefold() in told
+        if len(value) >= SHORT_VALUE_CHARACTERS and not known and find_sequence([value], hint):
+            raise HintError(f"the hint holds {value[:80]!r}, which solution() returns")
 
 
-def _unboxed(action: str) -> str:
-    match = re.search(r"\\boxed\{(.*)\}", action, re.DOTALL)
-    return (match.group(1) if match else action).strip()
+def quoted_commands(hint: str, like: Sequence[str]) -> list[str]:
+    """Commands that the hint quotes, in the form that the solution's actions have.
+
+    Args:
+        hint: The hint.
+        like: Actions of a solution; where they are boxed, so are the commands.
+    """
+    quoted = [next(filter(None, found)) for found in _QUOTED.findall(hint)]
+    boxed = any("\\boxed" in action for action in like)
+    return [f"\\boxed{{{said}}}" if boxed and "\\boxed" not in said else said for said in quoted]

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import re
 
 from designer.drafts import Reason
+from designer.findings import refusal
 
 _STDLIB_TEXT = """
 __future__ abc array ast base64 bisect calendar cmath collections colorsys contextlib copy
@@ -29,66 +31,88 @@ ALLOWED_IMPORTS: dict[str, frozenset[str]] = {
     | {"numpy", "gymnasium", "minigrid", "reasoning_gym", "textarena", "textworld"},
 }
 
+_CLOCK = re.compile(
+    r"\b(time|time_ns|now|utcnow|today|localtime|gmtime|ctime|asctime|strftime|monotonic"
+    r"|perf_counter|process_time)(_ns)?\s*\("
+)
 
-class InspectionError(ValueError):
-    """The program is refused unseen; `reason` says by which gate."""
-
-    def __init__(self, reason: Reason, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
+# What an import that names no module is called.
+_IMPORT_WORDS = {".": "a module relative to itself", "?": "a module by a computed name"}
 
 
 def inspect_program(source: str, runtime: str = "") -> None:
     """Gates 1 and 2, and of gate 3 what the text shows.
 
     Raises:
-        InspectionError: PARSE, IMPORT or CONTRACT.
+        RefusedError: PARSE, IMPORT or CONTRACT.
     """
     try:
         tree = ast.parse(source)
     except SyntaxError as error:
-        raise InspectionError(Reason.PARSE, f"line {error.lineno}: {error.msg}") from None
+        line = error.lineno or 0
+        raise refusal(
+            Reason.PARSE, f"line {line}: {error.msg}", phase="parse", line=line
+        ) from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise InspectionError(Reason.PARSE, f"{type(error).__name__}: {error}") from None
+        message = f"{type(error).__name__}: {error}"
+        raise refusal(Reason.PARSE, message, phase="parse") from None
     allowed = ALLOWED_IMPORTS.get(runtime, _STDLIB)
-    if refused := sorted(imported_modules(tree) - allowed):
+    imported = imported_modules(tree)
+    if refused := sorted(imported.keys() - allowed):
         offered = runtime or "stdlib"
-        message = f"imports {', '.join(refused)}, which the runtime {offered!r} does not offer"
-        raise InspectionError(Reason.IMPORT, message)
+        names = ", ".join(_IMPORT_WORDS.get(name, name) for name in refused)
+        raise refusal(
+            Reason.IMPORT,
+            f"imports {names}, which the runtime {offered!r} does not offer",
+            advice=f"Import nothing but {', '.join(sorted(allowed))}; write the rest yourself.",
+            phase="parse",
+            line=min(imported[name] for name in refused),
+        )
     classes = environment_classes(tree)
     if len(classes) != 1:
-        what = f"{len(classes)} ({', '.join(classes)})" if classes else "none"
+        found = ", ".join(f"{node.name} in line {node.lineno}" for node in classes)
+        what = f"{len(classes)} ({found})" if classes else "none"
         message = f"needs exactly one class whose name ends in Env; found {what}"
-        raise InspectionError(Reason.CONTRACT, message)
+        line = classes[1].lineno if classes else 0
+        raise refusal(Reason.CONTRACT, message, phase="parse", line=line)
 
 
-def imported_modules(tree: ast.AST) -> set[str]:
-    """Top-level names of all modules imported anywhere in the program.
+def imported_modules(tree: ast.AST) -> dict[str, int]:
+    """Top-level names of all modules imported anywhere in the program, each with a line.
 
     A relative import counts as ".", an import by computed name as "?".
     """
-    modules: set[str] = set()
+    modules: dict[str, int] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            modules.update(alias.name.split(".")[0] for alias in node.names)
+            names = [alias.name.split(".")[0] for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            modules.add("." if node.level else (node.module or ".").split(".")[0])
-        elif isinstance(node, ast.Call):
-            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-            if name in ("__import__", "import_module"):
-                first = node.args[0] if node.args else None
-                if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                    modules.add(first.value.split(".")[0])
-                else:
-                    modules.add("?")
+            names = ["." if node.level else (node.module or ".").split(".")[0]]
+        elif isinstance(node, ast.Call) and _called(node) in ("__import__", "import_module"):
+            first = node.args[0] if node.args else None
+            known = isinstance(first, ast.Constant) and isinstance(first.value, str)
+            names = [first.value.split(".")[0] if known else "?"]  # type: ignore[union-attr]
+        else:
+            continue
+        for name in names:
+            modules.setdefault(name, node.lineno)
     return modules
 
 
-def environment_classes(tree: ast.Module) -> list[str]:
-    """Names of the top-level classes ending in Env that no other of them builds on."""
+def _called(node: ast.Call) -> str:
+    return str(getattr(node.func, "id", getattr(node.func, "attr", "")))
+
+
+def environment_classes(tree: ast.Module) -> list[ast.ClassDef]:
+    """The top-level classes ending in Env that no other of them builds on."""
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     bases = {base.id for node in classes for base in node.bases if isinstance(base, ast.Name)}
-    return [node.name for node in classes if node.name.endswith("Env") and node.name not in bases]
+    return [node for node in classes if node.name.endswith("Env") and node.name not in bases]
+
+
+def reads_clock(source: str) -> bool:
+    """Whether a program seems to look at a clock; one that only times itself does, too."""
+    return _CLOCK.search(source) is not None
 
 
 def program_hash(source: str) -> str:

@@ -1,14 +1,12 @@
-"""Playing many episodes of many programs in lockstep, two kinds of rpc for all of them."""
+"""One episode of a gate: who plays it, and what was seen."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sandbox_api.client import AsyncSandboxClient
-from sandbox_api.types import Diagnostic, Outcome, ResetItem, StepItem
+from sandbox_api.types import Diagnostic, Episode, Outcome, StepResult
 
 from designer.probes import Policy
 
@@ -18,11 +16,11 @@ class Play:
     """One episode of a gate, filled in while it is played.
 
     Attributes:
+        actions: All that were sent; one more than rewards where the last one failed.
         observations: The first one, then one a step.
         listed: Valid actions that the reset's info lists under "actions".
         outcome: Of the last call; not COMPLETED if the program failed.
         fault: The service's failure; the play says nothing about the program then.
-        cost_s: This play's share of the wall time of the calls it took part in.
         steps: Steps completed.
     """
 
@@ -31,6 +29,7 @@ class Play:
     max_turns: int
     policy: Policy
     episode_id: str = ""
+    actions: list[str] = field(default_factory=list)
     observations: list[str] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     listed: tuple[str, ...] = ()
@@ -39,9 +38,7 @@ class Play:
     outcome: Outcome | None = None
     diagnostic: Diagnostic | None = None
     cut_bytes: int = 0
-    failed_action: str = ""
     fault: Exception | None = None
-    cost_s: float = 0.0
 
     @property
     def steps(self) -> int:
@@ -60,80 +57,41 @@ class Play:
         """What the program did wrong, for people."""
         outcome = self.outcome.name if self.outcome else "no outcome"
         what = f"{outcome} ({self.diagnostic})" if self.diagnostic else outcome
-        where = (
-            f" on action {self.failed_action[:40]!r}" if self.steps or self.failed_action else ""
-        )
+        where = f" on action {self.actions[-1][:40]!r}" if self.actions else ""
         return f"seed {self.seed}{where}: {what}"
 
     def won(self, win_reward: float) -> bool:
         """Whether the episode terminated with at least this reward."""
         return self.terminated and bool(self.rewards) and self.rewards[-1] >= win_reward
 
-
-async def run_plays(client: AsyncSandboxClient, plays: Sequence[Play]) -> None:
-    """Play all of them until each ended, failed or its policy stopped.
-
-    One reset, then one step call a turn, whatever the number of programs. The episodes stay
-    open for `verify`; `close_plays` ends them.
-
-    Raises:
-        SandboxError: If the server cannot be reached at all.
-    """
-    if not plays:
-        return
-    items = [ResetItem(p.program_id, p.seed, max_turns=p.max_turns) for p in plays]
-    began = time.perf_counter()
-    episodes = await client.reset(items)
-    _share_cost(plays, began)
-    for play, episode in zip(plays, episodes, strict=True):
-        play.outcome, play.diagnostic, play.fault = (
-            episode.outcome,
-            episode.diagnostic,
-            episode.error,
-        )
-        play.cut_bytes = episode.observation_cut_bytes
+    def begin(self, episode: Episode) -> None:
+        """Take what the reset gave."""
+        self.outcome, self.diagnostic = episode.outcome, episode.diagnostic
+        self.fault = episode.error
+        self.cut_bytes = episode.observation_cut_bytes
         if episode.ok and episode.error is None:
-            play.episode_id = episode.episode_id
-            play.observations.append(episode.observation)
-            play.listed = _listed(episode.info)
-    active = [play for play in plays if play.episode_id]
-    while active:
-        active = await _step(client, active)
+            self.episode_id = episode.episode_id
+            self.observations.append(episode.observation)
+            self.listed = _listed(episode.info)
 
+    def next_action(self) -> str | None:
+        """What to do next; None where the play is over."""
+        if self.ended or self.failed or self.fault is not None:
+            return None
+        return self.policy(self.observations[-1], self.steps)
 
-async def _step(client: AsyncSandboxClient, plays: list[Play]) -> list[Play]:
-    """Advance plays by one turn; returns those that go on."""
-    acting: list[Play] = []
-    items: list[StepItem] = []
-    for play in plays:
-        action = play.policy(play.observations[-1], play.steps)
-        if action is not None:
-            acting.append(play)
-            items.append(StepItem(play.episode_id, play.steps, action))
-    if not items:
-        return []
-    began = time.perf_counter()
-    results = await client.step(items)
-    _share_cost(acting, began)
-    going: list[Play] = []
-    for play, item, result in zip(acting, items, results, strict=True):
-        play.outcome, play.diagnostic, play.fault = result.outcome, result.diagnostic, result.error
-        if result.error is not None or not result.ok or result.reward is None:
-            play.failed_action = item.action
-            continue
-        play.observations.append(result.observation)
-        play.rewards.append(result.reward)
-        play.cut_bytes = max(play.cut_bytes, result.observation_cut_bytes)
-        play.terminated, play.truncated = result.terminated, result.truncated
-        if not play.ended:
-            going.append(play)
-    return going
-
-
-def _share_cost(plays: Sequence[Play], began: float) -> None:
-    share_s = (time.perf_counter() - began) / len(plays)
-    for play in plays:
-        play.cost_s += share_s
+    def take(self, action: str, result: StepResult) -> None:
+        """Take what a step gave."""
+        self.outcome, self.diagnostic, self.fault = result.outcome, result.diagnostic, result.error
+        if result.error is not None:
+            return
+        self.actions.append(action)
+        if not result.ok or result.reward is None:
+            return
+        self.observations.append(result.observation)
+        self.rewards.append(result.reward)
+        self.cut_bytes = max(self.cut_bytes, result.observation_cut_bytes)
+        self.terminated, self.truncated = result.terminated, result.truncated
 
 
 def _listed(info: dict) -> tuple[str, ...]:
@@ -141,12 +99,6 @@ def _listed(info: dict) -> tuple[str, ...]:
     if isinstance(actions, list) and all(isinstance(a, str) and a for a in actions):
         return tuple(actions)
     return ()
-
-
-async def close_plays(client: AsyncSandboxClient, plays: Sequence[Play]) -> None:
-    """End the episodes of plays, those that ended by themselves too."""
-    if episode_ids := [play.episode_id for play in plays if play.episode_id]:
-        await client.close_episodes(episode_ids)
 
 
 def count_work(plays: Sequence[Play]) -> Counter[str]:

@@ -47,9 +47,9 @@ def constant(action: str) -> Policy:
     return lambda _, __: action
 
 
-def limited(policy: Policy, turns: int) -> Policy:
-    """Stops a policy after so many turns."""
-    return lambda observation, turn: policy(observation, turn) if turn < turns else None
+def cycled(actions: Sequence[str]) -> Policy:
+    """Plays the given actions over and over."""
+    return lambda _, turn: actions[turn % len(actions)]
 
 
 def guessing(rng: random.Random, listed: Sequence[str] = ()) -> Policy:

@@ -12,6 +12,8 @@ from sandbox_server import values
 from sandbox_server.episode import ProgramRecord
 
 MAX_TIMEOUT_S = 3_600
+# Of one item of Verify. Each costs some steps, and all of them one process.
+MAX_ORACLE_SEEDS = 100
 # Written out and read again by processes with less stack left than the one that read it.
 _MAX_OPTIONS_DEPTH = 64
 # Reading and writing so many takes the event loop some milliseconds.
@@ -43,6 +45,18 @@ def timeout_of(asked_s: float, program: ProgramRecord) -> float:
             f"timeout_s is {asked_s:g}; it must be from 0 to {MAX_TIMEOUT_S}"
         )
     return asked_s or program.limits.step_timeout_s
+
+
+def check_oracle_seeds(seeds: Sequence[int]) -> None:
+    """Hold the seeds that a verification is to play solution() on to what it takes.
+
+    Raises:
+        InvalidRequestError: If there are too many.
+    """
+    if len(seeds) > MAX_ORACLE_SEEDS:
+        raise InvalidRequestError(
+            f"there are {len(seeds)} oracle_seeds; an item takes at most {MAX_ORACLE_SEEDS}"
+        )
 
 
 def check_prefix(program: ProgramRecord, actions: Sequence[str]) -> None:

@@ -91,10 +91,20 @@ def reset_body(seed: int, options_json: bytes, max_turns: int) -> bytes:
     return b'{"seed": %d, "max_turns": %d, "options": %s}' % (seed, max_turns, options_json)
 
 
-async def start_over(channel: Channel, episode: Episode, timeout_s: float) -> frames.Reply:
-    """Load an episode's program into a fresh process, and reset it as the episode was."""
+async def start_over(
+    channel: Channel, episode: Episode, timeout_s: float, seed: int | None = None
+) -> frames.Reply:
+    """Load an episode's program into a fresh process, and reset it as the episode was.
+
+    Args:
+        channel: Of the process.
+        episode: Whose program, options and turn cap to use.
+        timeout_s: Wall seconds of the reset.
+        seed: Another seed than the episode's.
+    """
     await load(channel, episode.program, describe=False)
-    return await reset(channel, episode.seed, episode.options_json, episode.max_turns, timeout_s)
+    seed = episode.seed if seed is None else seed
+    return await reset(channel, seed, episode.options_json, episode.max_turns, timeout_s)
 
 
 async def play(

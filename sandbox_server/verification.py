@@ -17,7 +17,7 @@ from sandbox_api.errors import (
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import answers, oracle, replay
-from sandbox_server.checks import timeout_of
+from sandbox_server.checks import check_oracle_seeds, timeout_of
 from sandbox_server.episode import Episode, StepRecord, observation_digest
 from sandbox_server.episode_channel import EpisodeChannel
 from sandbox_server.episodes import Episodes
@@ -65,13 +65,17 @@ class Verifier:
         if episode.waiters:
             raise StepOrderError("a step of this episode is in work; wait for its result")
         timeout_s = timeout_of(item.timeout_s, episode.program)
+        check_oracle_seeds(item.oracle_seeds)
         episode.users += 1
         try:
             # Each call has its deadline; all of them together have that of an episode.
             async with asyncio.timeout(episode.program.limits.lifetime_s):
                 await self._replay(episode, verdict, timeout_s)
-                if item.run_oracle and episode.program.response.has_solution:
-                    await oracle.run(self._jails, self._work, episode, verdict.oracle, timeout_s)
+                if episode.program.response.has_solution:
+                    player = oracle.OraclePlayer(self._jails, self._work, episode, timeout_s)
+                    if item.run_oracle:
+                        await player.play(episode.seed, verdict.oracle)
+                    await player.play_in_turn(item.oracle_seeds, verdict.oracles)
         finally:
             episode.users -= 1
             episode.last_used_at = time.monotonic()

@@ -258,13 +258,20 @@ class AsyncSandboxClient:
         await self._run(batch, [len(item.action) for item in items])
 
     async def verify(
-        self, episode_ids: Sequence[str], *, run_oracle: bool = False, timeout_s: float = 0.0
+        self,
+        episode_ids: Sequence[str],
+        *,
+        run_oracle: bool = False,
+        oracle_seeds: Sequence[int] = (),
+        timeout_s: float = 0.0,
     ) -> list[Verdict]:
         """Replay transcripts in fresh processes; verdicts in the order of `episode_ids`.
 
         Args:
             episode_ids: Episodes, running or ended, but not closed.
             run_oracle: Also play the program's own solution().
+            oracle_seeds: More seeds to play it on, at most 100; they share a process, and the
+                first that does not win, in fresh ones, ends them.
             timeout_s: Wall seconds of each replayed call; 0 means the program's limit.
         """
         deadlines = await self._prepared()
@@ -273,6 +280,7 @@ class AsyncSandboxClient:
             episode_ids,
             results.__setitem__,
             run_oracle=run_oracle,
+            oracle_seeds=oracle_seeds,
             timeout_s=timeout_s,
             stub=self._connected(),
             ledger=self.ledger,

@@ -162,6 +162,7 @@ class VerifyBatch(_IndexedBatch):
         deliver: Callable[[int, Verdict], None],
         *,
         run_oracle: bool,
+        oracle_seeds: Sequence[int],
         timeout_s: float,
         stub: Any,
         ledger: Ledger,
@@ -172,6 +173,7 @@ class VerifyBatch(_IndexedBatch):
         self._episode_ids = episode_ids
         self._deliver = deliver
         self._run_oracle = run_oracle
+        self._oracle_seeds = oracle_seeds
         self._timeout_s = timeout_s
         self._stub = stub
         self._deadlines = deadlines
@@ -187,14 +189,15 @@ class VerifyBatch(_IndexedBatch):
             limits = self._deadlines.limits(record.limits if record else None)
             server_id = record.server_id if record else self._episode_ids[index]
             self._sent_ids[index] = server_id
-            # The transcript is at most max_steps long, and so is the oracle's play.
-            plays = 2 if self._run_oracle else 1
+            # The transcript is at most max_steps long, and so is each of the oracle's plays.
+            plays = 1 + self._run_oracle + len(self._oracle_seeds)
             calls = (limits.max_steps + 2) * plays
             longest_s = max(longest_s, self._deadlines.replay_s(self._timeout_s, limits, calls))
             items.append(
                 pb.VerifyItem(
                     episode_id=server_id,
                     run_oracle=self._run_oracle,
+                    oracle_seeds=self._oracle_seeds,
                     timeout_s=self._timeout_s,
                 )
             )

@@ -186,6 +186,7 @@ def verdict(episode_id: str, message: pb.Verdict) -> Verdict:
         verified=message.verified if message.HasField("verified") else None,
         verify_message=message.verify_message,
         oracle=_oracle(message.oracle) if message.HasField("oracle") else None,
+        oracles=tuple(map(_oracle, message.oracles)),
         diagnostic=diagnostic(message),
     )
 

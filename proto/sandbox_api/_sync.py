@@ -194,11 +194,21 @@ class SandboxClient:
         return StepPipeline(self._client.pipeline(max_items), self._wait)
 
     def verify(
-        self, episode_ids: Sequence[str], *, run_oracle: bool = False, timeout_s: float = 0.0
+        self,
+        episode_ids: Sequence[str],
+        *,
+        run_oracle: bool = False,
+        oracle_seeds: Sequence[int] = (),
+        timeout_s: float = 0.0,
     ) -> list[Verdict]:
         """Replay transcripts; see `AsyncSandboxClient.verify`."""
         return self._wait(
-            self._client.verify(episode_ids, run_oracle=run_oracle, timeout_s=timeout_s)
+            self._client.verify(
+                episode_ids,
+                run_oracle=run_oracle,
+                oracle_seeds=oracle_seeds,
+                timeout_s=timeout_s,
+            )
         )
 
     def fork(self, episode_id: str, copies: int) -> list[str]:

@@ -282,6 +282,7 @@ class Verdict:
         verify_outcome: What became of the program's verify(); None when it was not run.
         verified: What it said; None unless `verify_outcome` is COMPLETED.
         oracle: The play of solution(); None unless it was asked for and there is one.
+        oracles: Its plays on further seeds, in their order, up to the first that did not win.
         diagnostic: Why the replay or verify() failed, where it did.
         error: Set when the service failed this item; then nothing else is.
     """
@@ -294,6 +295,7 @@ class Verdict:
     verified: bool | None = None
     verify_message: str = ""
     oracle: OracleResult | None = None
+    oracles: tuple[OracleResult, ...] = ()
     diagnostic: Diagnostic | None = None
     error: Exception | None = None
 

@@ -171,7 +171,7 @@ class TestHints:
             ("It is 42.", ["42"]),
             ("Use (3, 4) then.", ["\\boxed{(3, 4)}"]),
             ("go left, right, left!", ["left", "right", "left"]),
-            ("NNEESS works", list("NNEESS")),
+            ("NNEESSWW works", list("NNEESSWW")),
         ]:
             with pytest.raises(HintError):
                 check_hint_against(hint, [["other", "things"], solution])

@@ -21,44 +21,16 @@ REQUEST = DesignRequest(
 LIMITS = Limits(step_timeout_s=1.0, load_timeout_s=3.0)
 QUICK = GateSettings(service_retries=1)
 
-PLANTED = {
-    "NO_PARSE": Reason.PARSE,
-    "BAD_IMPORT": Reason.IMPORT,
-    "COMPUTED_IMPORT": Reason.IMPORT,
-    "TWO_CLASSES": Reason.CONTRACT,
-    "NO_CLASS": Reason.CONTRACT,
-    "RAISES_ON_LOAD": Reason.LOAD,
-    "HANGS_ON_LOAD": Reason.LOAD,
-    "RESET_RAISES": Reason.CONTRACT,
-    "EMPTY_OBSERVATION": Reason.CONTRACT,
-    "LARGE_REWARD": Reason.CONTRACT,
-    "HUGE_OBSERVATION": Reason.CONTRACT,
-    "RAISES_ON_FUZZ": Reason.FUZZ,
-    "HANGS_ON_FUZZ": Reason.FUZZ,
-    "DIES_ON_FUZZ": Reason.FUZZ,
-    "HASH_ORDER": Reason.NONDETERMINISTIC,
-    "CLOCK": Reason.NONDETERMINISTIC,
-    "SAME_START": Reason.SAME_START,
-    "NO_SOLUTION": Reason.ORACLE,
-    "SOLUTION_RAISES": Reason.ORACLE,
-    "SOLUTION_LOSES": Reason.ORACLE,
-    "SHORT_GAME": Reason.ORACLE,
-    "CONSTANT_WINS": Reason.BLIND_WIN,
-    "NOTHING_WINS": Reason.BLIND_WIN,
-    "RANDOM_WINS": Reason.BLIND_WIN,
-    "HIDDEN_STATE": Reason.OK,
-    "SOUND": Reason.OK,
-}
+ALL = {**programs.PLANTED, **dict.fromkeys(programs.SOUND_PROGRAMS, Reason.OK)}
 
 
 @pytest.fixture(scope="module")
 def planted_reports(server):
     """All planted programs judged together, as a training step would."""
-    from sandbox_api import AsyncSandboxClient
 
     async def judge():
         async with AsyncSandboxClient(server.address) as client:
-            sources = {name: getattr(programs, name) for name in PLANTED}
+            sources = {name: getattr(programs, name) for name in ALL}
             drafts = [Draft(REQUEST, text, source=text) for text in sources.values()]
             reports = await Gates(client, limits=LIMITS).judge(drafts)
             # Closing answers before the processes are reaped.
@@ -72,20 +44,67 @@ def planted_reports(server):
     return asyncio.run(judge())
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", ALL)
 def test_a_planted_program_is_refused_for_its_reason(planted_reports, name):
     report = planted_reports[0][name]
-    assert report.reason == PLANTED[name], report.detail
-    assert report.passed == (PLANTED[name] is Reason.OK)
+    assert report.reason == ALL[name], report.detail
+    assert report.passed == (ALL[name] is Reason.OK)
     assert bool(report.detail) != report.passed
+
+
+@pytest.mark.parametrize("name", programs.PLANTED)
+def test_a_refusal_tells_what_was_found_what_to_change_and_where(planted_reports, name):
+    report = planted_reports[0][name]
+    finding = report.finding
+    assert (finding.reason, finding.message) == (report.reason, report.detail)
+    assert finding.advice
+    assert finding.phase
+    if finding.phase in ("step", "verify") or finding.reason is Reason.ORACLE:
+        has_solution = name not in ("NO_SOLUTION", "SOLUTION_RAISES", "HANGS_IN_SOLUTION")
+        assert bool(finding.transcript) == has_solution
+        assert bool(finding.opening) == (name != "NO_SOLUTION")
+        assert (finding.seed is not None) == (name != "NO_SOLUTION")
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "passage"),
+    [
+        ("NO_PARSE", "parse", "self.turn +="),
+        ("BAD_IMPORT", "parse", "import torch"),
+        ("TWO_CLASSES", "parse", "class OtherEnv"),
+        ("RAISES_ON_LOAD", "load", "raise RuntimeError"),
+        ("RESET_RAISES", "reset", "0 / 0"),
+        ("RAISES_ON_FUZZ", "step", "encode('ascii')"),
+        ("SOLUTION_RAISES", "solution", "1 / 0"),
+        ("VERIFY_RAISES", "verify", "/ 0"),
+    ],
+)
+def test_a_finding_names_the_line_at_fault(planted_reports, name, phase, passage):
+    finding = planted_reports[0][name].finding
+    assert finding.phase == phase
+    assert passage in getattr(programs, name).splitlines()[finding.line - 1]
+
+
+def test_a_transcript_ends_where_the_program_failed(planted_reports):
+    fuzzed = planted_reports[0]["RAISES_ON_FUZZ"].finding
+    assert fuzzed.opening.startswith("Arrows: ")
+    assert not fuzzed.transcript[-1].action.isascii()
+    assert fuzzed.transcript[-1].reward is None
+    nan = planted_reports[0]["LARGE_REWARD"].finding
+    assert not -1 <= nan.transcript[-1].reward <= 1
+    won = planted_reports[0]["CONSTANT_WINS"].finding.transcript
+    assert (won[-1].reward, won[-1].terminated) == (1.0, True)
+    lost = planted_reports[0]["SOLUTION_LOSES"].finding.transcript
+    assert lost[-1].observation
 
 
 def test_reports_count_and_time_every_gate(planted_reports):
     report = planted_reports[0]["SOUND"]
-    assert set(report.cost_s) == {"inspect", "load", "fuzz", "replay", "oracle", "blind"}
+    names = ["inspect", "load", "fuzz", "replay", "oracle", "blind", "perturbed", "verify"]
+    assert list(report.cost_s) == [*names, "leak", "hint"]
     assert all(seconds > 0 for seconds in report.cost_s.values())
-    assert report.counts["episodes"] >= 8 + 4 + 42
-    assert report.counts["verdicts"] == 6
+    assert report.counts["episodes"] >= 8 + 26 + 2
+    assert report.counts["verdicts"] == 8
     assert report.oracle_steps == 6
     assert report.env_id == report.program.program_id
 
@@ -95,14 +114,27 @@ def test_gates_leave_no_episode_behind(planted_reports):
 
 
 async def test_a_hint_that_holds_the_answer_is_refused(client, make_draft):
-    fixed = programs.edited('rng.choice("LR") for _ in range(6)', 'c for c in "LRRLLRL"')
-    fixed = programs.edited(" + rules", " + str(seed) + rules", fixed)
-    drafts = [
-        make_draft(fixed, hint="Say L R R L L R L."),
-        make_draft(fixed, hint="Say each arrow in turn."),
-    ]
+    # Two ladders, by parity: one way of them wins on half of the seeds.
+    two = programs.edited(
+        'rng.choice("LR") for _ in range(6)', 'c for c in ("LRRLLRLR", "RLLRRLRL")[seed % 2]'
+    )
+    hints = ["Say L R R L L R L R.", "Say each arrow in turn."]
+    drafts = [make_draft(two, hint=hint) for hint in hints]
     told, fine = await Gates(client, limits=LIMITS).judge(drafts)
     assert told.reason == Reason.HINT
+    assert "holds the solution" in told.detail
+    assert fine.passed, fine.detail
+
+
+async def test_a_hint_whose_quoted_commands_win_is_refused(client, make_draft):
+    ways = "['swim', 'dive', 'swim'] if seed % 3 else ['dive', 'swim', 'swim']"
+    source = programs.edited('[rng.choice("LR") for _ in range(6)]', ways)
+    source = programs.edited('" ".join(self.ups) + rules', 'f"{seed}. Swim or dive."', source)
+    hints = ["First 'swim', then 'dive', and 'swim' again.", "It never is 'dive', then `dive`."]
+    drafts = [make_draft(source, hint=hint) for hint in hints]
+    told, fine = await Gates(client, limits=LIMITS).judge(drafts)
+    assert (told.reason, told.finding.transcript[-1].reward) == (Reason.HINT, 1.0)
+    assert "swim" in told.detail
     assert fine.passed, fine.detail
 
 
@@ -122,7 +154,7 @@ async def test_many_drafts_are_judged_a_few_at_a_time(client, make_draft):
     names = ["SHORT_GAME", "RAISES_ON_LOAD", "NO_CLASS", "NO_SOLUTION"]
     drafts = [make_draft(getattr(programs, name)) for name in names]
     reports = await Gates(client, settings=GateSettings(drafts_at_once=1)).judge(drafts)
-    assert [report.reason for report in reports] == [PLANTED[name] for name in names]
+    assert [report.reason for report in reports] == [ALL[name] for name in names]
 
 
 async def test_a_time_limit_counts_only_when_it_runs_out_again(client, make_draft):
@@ -158,10 +190,13 @@ class FlakyClient:
         if name != self._call:
             return real
 
-        async def call(*args, **kwargs):
-            if self._failures <= 0:
-                return await real(*args, **kwargs)
+        def fails() -> bool:
             self._failures -= 1
+            return self._failures >= 0
+
+        async def call(*args, **kwargs):
+            if not fails():
+                return await real(*args, **kwargs)
             error = UnavailableError("draining")
             if not self._by_item:
                 raise error
@@ -169,17 +204,24 @@ class FlakyClient:
             results[0] = dataclasses.replace(results[0], outcome=None, error=error)
             return results
 
-        return call
+        async def stream(items):
+            if fails():
+                raise UnavailableError("draining")
+            async for result in real(items):
+                yield result
+
+        return stream if name == "step_stream" else call
 
 
-@pytest.mark.parametrize("call", ["register_program", "reset", "step", "verify"])
+@pytest.mark.parametrize("call", ["register_program", "reset", "step_stream", "verify"])
 async def test_a_failing_service_is_tried_again_and_is_no_verdict(client, make_draft, call):
     drafts = [make_draft(programs.SOUND)]
     (report,) = await Gates(FlakyClient(client, call, 1), settings=QUICK).judge(drafts)
     assert report.passed, report.detail
     assert report.counts["retries"] == 1
-    (report,) = await Gates(FlakyClient(client, call, 99), settings=QUICK).judge(drafts)
+    (report,) = await Gates(FlakyClient(client, call, 999), settings=QUICK).judge(drafts)
     assert report.reason == Reason.UNJUDGED
+    assert report.finding is None
     assert "draining" in report.detail
 
 
@@ -210,7 +252,9 @@ async def test_most_structured_environments_pass_the_gates(client):
     reports = await Gates(client).judge(drafts)
     refused = [(r.reason, r.detail) for r in reports if not r.passed]
     assert len(refused) <= 0.35 * len(reports), refused
-    assert {r.reason for r in reports} <= {Reason.OK, Reason.SAME_START, Reason.BLIND_WIN}
+    # A code lock of the schema's edge has one combination for all seeds.
+    expected = {Reason.OK, Reason.SAME_START, Reason.BLIND_WIN, Reason.PERTURBED_WIN}
+    assert {r.reason for r in reports} <= expected
 
 
 @pytest.mark.nsjail
@@ -220,7 +264,7 @@ async def test_jailed_programs_get_the_same_verdicts(make_draft):
         async with AsyncSandboxClient(server.address) as client:
             drafts = [make_draft(getattr(programs, name)) for name in names]
             reports = await Gates(client, limits=LIMITS).judge(drafts)
-    assert [report.reason for report in reports] == [PLANTED[name] for name in names]
+    assert [report.reason for report in reports] == [ALL[name] for name in names]
 
 
 def test_fifty_distinct_fuzzed_actions_stay_within_the_programs_limit():

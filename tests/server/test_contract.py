@@ -200,6 +200,42 @@ async def test_verify_replays_and_runs_the_oracle(sandbox: Sandbox) -> None:
     assert verdict.oracle.final_reward == 1.0
 
 
+async def test_the_oracle_plays_more_seeds_in_one_process_up_to_one_that_loses(
+    sandbox: Sandbox,
+) -> None:
+    # What the class keeps is no fault of a seed; what its solution does to it is.
+    source = COUNTER.replace("class CounterEnv:", "class CounterEnv:\n    played = []\n")
+    for old, new in (
+        ("self.count = 0", "self.count, self.seed = 0, seed"),
+        ("won = self", "self.played.append(action)\n        won = self"),
+        ('return ["+"]', "return ['-'] if self.played or self.seed % 5 == 4 else ['+']"),
+    ):
+        assert old in source
+        source = source.replace(old, new)
+    episode = await sandbox.start(source)
+    ids = [episode.episode_id]
+    (verdict,) = await sandbox.client.verify(ids, oracle_seeds=[20, 21, 22, 24, 25])
+    assert verdict.oracle is None
+    assert [o.final_reward for o in verdict.oracles] == [1.0, 1.0, 1.0, 0.0]
+    (verdict,) = await sandbox.client.verify(ids, run_oracle=True, oracle_seeds=[])
+    assert verdict.oracles == ()
+    (verdict,) = await sandbox.client.verify(ids, oracle_seeds=range(101))
+    assert "at most 100" in str(verdict.error)
+    await sandbox.still_works()
+
+
+async def test_a_solution_that_fails_on_a_later_seed_is_an_outcome(sandbox: Sandbox) -> None:
+    source = COUNTER.replace("self.count = 0", "self.count, self.seed = 0, seed")
+    source = source.replace('return ["+"]', 'return ["+"] * (1 // (self.seed != 7))')
+    episode = await sandbox.start(source)
+    (verdict,) = await sandbox.client.verify([episode.episode_id], oracle_seeds=[6, 7, 8])
+    won, failed = verdict.oracles
+    assert won.terminated
+    assert failed.outcome is Outcome.PROGRAM_ERROR
+    assert failed.diagnostic is not None
+    assert failed.diagnostic.phase is Phase.SOLUTION
+
+
 @pytest.mark.parametrize(
     ("expression", "field"),
     [

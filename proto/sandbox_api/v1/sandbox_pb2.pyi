@@ -290,14 +290,16 @@ class StepResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[StepResult, _Mapping]]] = ...) -> None: ...
 
 class VerifyItem(_message.Message):
-    __slots__ = ("episode_id", "run_oracle", "timeout_s")
+    __slots__ = ("episode_id", "run_oracle", "timeout_s", "oracle_seeds")
     EPISODE_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ORACLE_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    ORACLE_SEEDS_FIELD_NUMBER: _ClassVar[int]
     episode_id: str
     run_oracle: bool
     timeout_s: float
-    def __init__(self, episode_id: _Optional[str] = ..., run_oracle: _Optional[bool] = ..., timeout_s: _Optional[float] = ...) -> None: ...
+    oracle_seeds: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, episode_id: _Optional[str] = ..., run_oracle: _Optional[bool] = ..., timeout_s: _Optional[float] = ..., oracle_seeds: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class VerifyRequest(_message.Message):
     __slots__ = ("items",)
@@ -334,7 +336,7 @@ class OracleResult(_message.Message):
     def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., actions: _Optional[_Iterable[str]] = ..., final_reward: _Optional[float] = ..., terminated: _Optional[bool] = ..., truncated: _Optional[bool] = ..., diagnostic: _Optional[_Union[Diagnostic, _Mapping]] = ...) -> None: ...
 
 class Verdict(_message.Message):
-    __slots__ = ("index", "error", "reproduced", "divergence", "has_verify", "verify_outcome", "verified", "verify_message", "oracle", "diagnostic")
+    __slots__ = ("index", "error", "reproduced", "divergence", "has_verify", "verify_outcome", "verified", "verify_message", "oracle", "diagnostic", "oracles")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     REPRODUCED_FIELD_NUMBER: _ClassVar[int]
@@ -345,6 +347,7 @@ class Verdict(_message.Message):
     VERIFY_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     ORACLE_FIELD_NUMBER: _ClassVar[int]
     DIAGNOSTIC_FIELD_NUMBER: _ClassVar[int]
+    ORACLES_FIELD_NUMBER: _ClassVar[int]
     index: int
     error: ItemError
     reproduced: bool
@@ -355,7 +358,8 @@ class Verdict(_message.Message):
     verify_message: str
     oracle: OracleResult
     diagnostic: Diagnostic
-    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., reproduced: _Optional[bool] = ..., divergence: _Optional[_Union[Divergence, _Mapping]] = ..., has_verify: _Optional[bool] = ..., verify_outcome: _Optional[_Union[Outcome, str]] = ..., verified: _Optional[bool] = ..., verify_message: _Optional[str] = ..., oracle: _Optional[_Union[OracleResult, _Mapping]] = ..., diagnostic: _Optional[_Union[Diagnostic, _Mapping]] = ...) -> None: ...
+    oracles: _containers.RepeatedCompositeFieldContainer[OracleResult]
+    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., reproduced: _Optional[bool] = ..., divergence: _Optional[_Union[Divergence, _Mapping]] = ..., has_verify: _Optional[bool] = ..., verify_outcome: _Optional[_Union[Outcome, str]] = ..., verified: _Optional[bool] = ..., verify_message: _Optional[str] = ..., oracle: _Optional[_Union[OracleResult, _Mapping]] = ..., diagnostic: _Optional[_Union[Diagnostic, _Mapping]] = ..., oracles: _Optional[_Iterable[_Union[OracleResult, _Mapping]]] = ...) -> None: ...
 
 class VerifyResponse(_message.Message):
     __slots__ = ("results",)

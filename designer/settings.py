@@ -1,0 +1,53 @@
+"""How hard the gates look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class GateSettings:
+    """How hard the gates look.
+
+    Attributes:
+        starts: Seeds of gate 6; their episodes share the fuzzed actions of gate 4.
+        replays: Fuzzed episodes that gate 5 replays, and again as many random ones.
+        clock_s: Seconds that gate 5 lets pass before it replays a program that reads the clock.
+        oracles: Seeds on which gate 7 plays solution() in fresh processes.
+        oracle_seeds: Seeds on which it plays it in all, the others in one process: a solution
+            that fails on one seed in ten gets through 28 of them in 5% of cases.
+        min_oracle_steps: Shortest oracle play, where the turn cap allows as many.
+        win_reward: Last reward from which a terminated episode counts as won.
+        blind_plays: Plays of each of the constant and the random policies.
+        blind_first: How many of them are played first; the others only if one of these won.
+        max_blind_win_rate: Largest share of them that may win.
+        perturbed_first: Seeds on which gate 9 perturbs the solution; if none wins, no more.
+        perturbed_seeds: Seeds on which it does so otherwise; at most half of them may win.
+        won_transcripts: Won plays on which gate 10 asks verify().
+        service_retries: Times a draft is judged again after the service failed.
+        drafts_at_once: Drafts in work together; bounds the episodes alive to about 40 times
+            as many.
+        first_seed: Seeds of the gates start here.
+    """
+
+    starts: int = 8
+    replays: int = 2
+    clock_s: float = 1.1
+    oracles: int = 2
+    oracle_seeds: int = 28
+    min_oracle_steps: int = 3
+    win_reward: float = 0.9
+    blind_plays: int = 20
+    blind_first: int = 12
+    max_blind_win_rate: float = 0.05
+    perturbed_first: int = 2
+    perturbed_seeds: int = 6
+    won_transcripts: int = 2
+    service_retries: int = 2
+    drafts_at_once: int = 16
+    first_seed: int = 10_000
+
+    @property
+    def blind_seed(self) -> int:
+        """The first seed of plays that understand nothing, apart from those of the starts."""
+        return self.first_seed + 1_000

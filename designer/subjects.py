@@ -1,0 +1,210 @@
+"""A draft on its way through the gates, with what they learnt of it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from sandbox_api.types import OracleResult, Program, Verdict
+
+from designer.checks import check_plays
+from designer.drafts import Draft, Finding, GateReport, Reason
+from designer.player import Player
+from designer.plays import Play, count_work
+from designer.probes import Policy
+from designer.settings import GateSettings
+
+
+class TooSlowError(Exception):
+    """A time limit ran out for the first time; the draft is judged once more."""
+
+
+class ServiceFaultError(Exception):
+    """The service failed an item, so that the gate has no verdict.
+
+    Attributes:
+        fault: What it said.
+    """
+
+    def __init__(self, fault: Exception) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
+
+
+class SharedClock:
+    """Wall time, each moment of it shared out evenly among those at work then.
+
+    So the costs of drafts that are judged side by side add up to the time that passed.
+    """
+
+    def __init__(self) -> None:
+        self._share_s = 0.0
+        self._working = 0
+        self._at = time.perf_counter()
+
+    def _read(self) -> float:
+        now = time.perf_counter()
+        if self._working:
+            self._share_s += (now - self._at) / self._working
+        self._at = now
+        return self._share_s
+
+    @contextmanager
+    def charge(self, costs_s: dict[str, float], name: str) -> Iterator[None]:
+        """Add the share of whoever works inside to its costs."""
+        began = self._read()
+        self._working += 1
+        try:
+            yield
+        finally:
+            spent = self._read() - began
+            self._working -= 1
+            costs_s[name] = costs_s.get(name, 0.0) + spent
+
+
+@dataclass
+class Subject:
+    """A draft on its way through the gates, with what they learnt of it.
+
+    Attributes:
+        rng_seed: Of the random policies.
+        fault: What kept the service from a verdict; the draft waits for another try.
+        patient: Whether a time limit is held against the machine and not the program.
+        runtime: Runtime of the server.
+        fuzzed: Plays of gate 4, each on a seed of its own, from `first_seed` on.
+        fuzzed_at: When they were played, in seconds of `time.monotonic`.
+        guessed: Random plays, on seeds from `blind_seed` on.
+        replayed: Plays with their verdicts of gate 5.
+        oracles: Plays of solution() by seed, in the order of the seeds.
+        open_plays: Plays whose episodes are to be closed.
+    """
+
+    draft: Draft
+    player: Player
+    settings: GateSettings
+    rng_seed: int = 0
+    runtime: str = ""
+    program: Program | None = None
+    finding: Finding | None = None
+    fault: Exception | None = None
+    patient: bool = False
+    cost_s: dict[str, float] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    oracle_steps: int = 0
+    fuzzed: list[Play] = field(default_factory=list)
+    fuzzed_at: float = 0.0
+    guessed: list[Play] = field(default_factory=list)
+    replayed: list[tuple[Play, Verdict]] = field(default_factory=list)
+    oracles: dict[int, OracleResult] = field(default_factory=dict)
+    open_plays: list[Play] = field(default_factory=list)
+
+    @property
+    def source(self) -> str:
+        return self.draft.source or ""
+
+    @property
+    def max_turns(self) -> int:
+        return self.draft.request.max_turns
+
+    @property
+    def program_id(self) -> str:
+        assert self.program is not None
+        return self.program.program_id
+
+    @property
+    def openings(self) -> dict[int, str]:
+        """First observations by seed."""
+        plays = [*self.fuzzed, *self.guessed]
+        return {play.seed: play.observations[0] for play in plays if play.observations}
+
+    def begin_try(self, patient: bool) -> None:
+        """Forget what an earlier try has seen."""
+        self.patient, self.fault = patient, None
+        self.fuzzed, self.guessed, self.replayed, self.oracles = [], [], [], {}
+
+    def rng(self, seed: int) -> random.Random:
+        """A generator that depends on program and seed alone."""
+        return random.Random(f"{self.rng_seed} {self.program_id} {seed}")
+
+    async def play(self, plans: Sequence[tuple[int, Policy]]) -> list[Play]:
+        """Play an episode for each (seed, policy), and ask of all what gates 3 and 4 ask.
+
+        The episodes stay open until they are closed, or the draft is judged.
+
+        Raises:
+            RefusedError: CONTRACT or FUZZ.
+            SandboxError: If the service cannot be reached.
+            ServiceFaultError: If it failed one of them, and the program failed none.
+        """
+        plays = await self.rebuild(plans)
+        check_plays([play for play in plays if play.fault is None])
+        for play in plays:
+            if play.fault is not None:
+                raise ServiceFaultError(play.fault)
+        return plays
+
+    async def rebuild(self, plans: Sequence[tuple[int, Policy]]) -> list[Play]:
+        """Play an episode for each (seed, policy), and ask nothing of them.
+
+        Raises:
+            SandboxError: If the service cannot be reached.
+        """
+        plays = [Play(self.program_id, seed, self.max_turns, policy) for seed, policy in plans]
+        self.open_plays += plays
+        try:
+            await self.player.play(plays)
+        finally:
+            self.counts.update(count_work(plays))
+        return plays
+
+    async def verify(
+        self,
+        plays: Sequence[Play],
+        *,
+        run_oracle: bool = False,
+        oracle_seeds: Sequence[int] = (),
+    ) -> list[Verdict]:
+        """Have plays replayed.
+
+        Raises:
+            SandboxError: If the service cannot be reached.
+            ServiceFaultError: If it failed one of them.
+        """
+        self.counts["verdicts"] += len(plays)
+        verdicts = await self.player.verify(
+            plays, run_oracle=run_oracle, oracle_seeds=oracle_seeds
+        )
+        for verdict in verdicts:
+            if verdict.error is not None:
+                raise ServiceFaultError(verdict.error)
+        return verdicts
+
+    async def close(self, plays: Sequence[Play] | None = None) -> None:
+        """End episodes: those of these plays, or all."""
+        closing = self.open_plays if plays is None else list(plays)
+        done = {id(play) for play in closing}
+        self.open_plays = [play for play in self.open_plays if id(play) not in done]
+        await self.player.close(closing)
+
+    def report(self) -> GateReport:
+        reason, detail = Reason.OK, ""
+        if self.finding is not None:
+            reason, detail = self.finding.reason, self.finding.message
+        elif self.fault is not None:
+            reason = Reason.UNJUDGED
+            detail = f"the sandbox service failed: {type(self.fault).__name__}: {self.fault}"
+        return GateReport(
+            draft=self.draft,
+            reason=str(reason),
+            detail=detail,
+            program=self.program,
+            cost_s=dict(self.cost_s),
+            env_id=self.program.program_id if self.program else "",
+            counts=dict(self.counts),
+            oracle_steps=self.oracle_steps,
+            finding=self.finding,
+        )

@@ -19,7 +19,10 @@ from typing import Any
 import yaml
 
 DESIGNER_REWARDS = ("blend", "regret", "plateau", "learning_potential", "variance", "learnability")
-AGENT_ADVANTAGES = ("group", "turn")
+# Tested to be what `trainer.advantages` has, which imports more than a configuration may.
+ESTIMATORS = ("grpo", "centred", "rloo", "reinforce++", "reinforce++-baseline")
+CREDITS = ("episode", "turn", "to_go")
+LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo")
 METHODS = ("structured", "free_code")
 
 
@@ -153,7 +156,8 @@ class UpdateConfig:
         inner_iterations: Passes over one step's rows.
         minibatches: Optimizer steps in a pass.
         accumulation: Pieces of a minibatch, to bound memory and padding.
-        loss: TRL's `loss_type`.
+        loss: TRL's `loss_type`: how a token's loss is averaged (`grpo` in its row, then over
+            rows; `dapo` and `bnpo` over all tokens; `dr_grpo` by a constant length).
         clip_low: Lower clip of the importance ratio (epsilon).
         clip_high: Upper clip (epsilon_high).
         staleness_cap: Cap of the importance weight of designer rows, which were sampled up
@@ -161,12 +165,15 @@ class UpdateConfig:
         entropy_coef: Weight of the entropy bonus.
         kl_coef: Weight of the divergence from the first weights (beta).
         max_grad_norm: Gradient clipping.
-        agent_advantage: `group` (return normalised in the environment's plays) or `turn`
-            (discounted reward to go against a baseline by turn index).
-        gamma: Discount a turn, for `turn`.
-        step_rewards: Whether rewards before the last count in the reward to go, for `turn`;
-            they never count in an episode's return.
-        std_floor: Least standard deviation to divide by, for `turn`.
+        estimator: What the agent's advantages are held against: `grpo`, `centred` (with the loss
+            `dr_grpo`: Dr. GRPO), `rloo`, `reinforce++` or `reinforce++-baseline`; see
+            `trainer.advantages`.
+        credit: What of an episode a turn is held to: `episode` (its return), `turn` (the turn's
+            own reward) or `to_go` (discounted rewards from the turn on).
+        gamma: Discount a turn, for `to_go`.
+        step_rewards: Whether rewards before the last count, for `turn` and `to_go`; they never
+            count in an episode's return.
+        std_floor: Least standard deviation that `grpo` divides by, for `turn` and `to_go`.
         threads: Torch threads while updating; 0 for all cores, which on a machine that is
             busy with anything else is many times slower than 1.
     """
@@ -184,7 +191,8 @@ class UpdateConfig:
     entropy_coef: float = 0.0
     kl_coef: float = 0.0
     max_grad_norm: float = 1.0
-    agent_advantage: str = "group"
+    estimator: str = "grpo"
+    credit: str = "episode"
     gamma: float = 0.9
     step_rewards: bool = False
     std_floor: float = 0.1
@@ -314,7 +322,14 @@ def validate(config: Config) -> None:
                 raise ConfigError(f"{section.name}.{name} is {value}; it must be at least {low}")
     _one_of("design.method", config.design.method, METHODS)
     _one_of("design.reward", config.design.reward, DESIGNER_REWARDS)
-    _one_of("update.agent_advantage", config.update.agent_advantage, AGENT_ADVANTAGES)
+    _one_of("update.estimator", config.update.estimator, ESTIMATORS)
+    _one_of("update.credit", config.update.credit, CREDITS)
+    _one_of("update.loss", config.update.loss, LOSSES)
+    if config.update.credit == "turn" and not config.update.step_rewards:
+        raise ConfigError(
+            "update.credit=turn needs update.step_rewards=true: without them only the last turn "
+            "has a reward"
+        )
     if config.generation.temperature <= 0:
         raise ConfigError("generation.temperature must be above 0: training needs exploration")
     if not 0 <= config.design.explore <= 1:

@@ -98,6 +98,10 @@ class Trajectory:
         """All tokens so far."""
         return self.prompt_ids + self.completion_ids
 
+    def decided(self) -> list[int]:
+        """By turn, how many of its tokens the agent chose."""
+        return [sum(self.decisions[start:end]) for start, end in self.spans]
+
     def add_completion(self, completion: Completion) -> None:
         """Append an action as it was sampled."""
         start = len(self.completion_ids)

@@ -17,10 +17,9 @@ from typing import Any
 import torch
 
 from trainer.advantages import (
+    Estimator,
     designer_advantages,
     designer_scale,
-    group_advantages,
-    turn_advantages,
     turn_rewards,
 )
 from trainer.config import Config, horizon
@@ -69,6 +68,10 @@ class SelfPlay:
         self._generator = generator
         self._policy = policy
         self._folder = folder
+        update = config.update
+        self._estimator = Estimator(
+            update.estimator, update.credit, update.gamma, update.std_floor
+        )
         self._environments: list[ActiveEnvironment] = []
         self._retired: list[ActiveEnvironment] = []
         self._skill_averages: dict[str, float] = {}
@@ -220,37 +223,31 @@ class SelfPlay:
         )
 
     def _agent_rows(self, plain: dict[str, list[Trajectory]]) -> list[Row]:
+        groups = list(plain.values())
+        advantages = self._estimator(
+            [[self._turn_rewards(play) for play in plays] for plays in groups],
+            [[play.decided() for play in plays] for plays in groups],
+        )
         rows: list[Row] = []
         still = 0
-        for plays in plain.values():
-            per_turn = self._turn_advantages(plays)
-            if not any(a for turns in per_turn for a in turns):
+        for plays, by_play in zip(groups, advantages, strict=True):
+            if not any(a for turns in by_play for a in turns):
                 still += 1
                 continue
             rows += [
                 _agent_row(play, turns)
-                for play, turns in zip(plays, per_turn, strict=True)
+                for play, turns in zip(plays, by_play, strict=True)
                 if not play.lost and any(play.decisions)
             ]
         self.row["groups/no_variance_share"] = still / len(plain) if plain else math.nan
         return rows
 
-    def _turn_advantages(self, plays: Sequence[Trajectory]) -> list[list[float]]:
-        update = self._config.update
-        if update.agent_advantage == "group":
-            advantages = group_advantages([p.episode_return for p in plays])
-            return [[a] * len(p.spans) for a, p in zip(advantages, plays, strict=True)]
-        rewards = [
-            None
-            if p.episode_return is None
-            else turn_rewards(
-                [t.reward or 0.0 for t in p.turns],
-                p.episode_return,
-                keep_steps=update.step_rewards,
-            )
-            for p in plays
-        ]
-        return turn_advantages(rewards, gamma=update.gamma, std_floor=update.std_floor)
+    def _turn_rewards(self, play: Trajectory) -> list[float] | None:
+        if play.episode_return is None:
+            return None
+        rewards = [turn.reward or 0.0 for turn in play.turns]
+        keep_steps = self._config.update.step_rewards
+        return turn_rewards(rewards, play.episode_return, keep_steps=keep_steps)
 
     def _reward_designer(self, step: int, agent_rows: int) -> list[Row]:
         design = self._config.design

@@ -1,9 +1,11 @@
 import copy
+import math
 
 import pytest
 import torch
 
-from trainer.config import load_config
+from trainer.advantages import Estimator
+from trainer.config import LOSSES, load_config
 from trainer.generation import GenerationRequest
 from trainer.grammar import Grammar
 from trainer.grpo import SelfPlayGRPOTrainer, grpo_arguments
@@ -86,6 +88,69 @@ def test_the_loss_is_the_masked_mean_of_advantages_by_hand(
     # Before the first update the ratio is 1, so that the loss is minus the mean advantage
     # over the 9 tokens of the mask; the inert row that fills the batch adds nothing.
     assert trainer.update_metrics[0]["loss"] == pytest.approx(-(2 - 1 + 0.5) * 2 / 9, abs=1e-3)
+
+
+def independent_loss(model, rows, config):
+    """The clipped loss of arXiv:2402.03300, with its averages by name, in float64 and by token."""
+    update, longest = config.update, config.generation.context_tokens
+    totals, counts = [], []
+    for row in rows:
+        total = 0.0
+        for new, old, advantage, kept in zip(
+            logprobs(model, row).tolist(), row.logprobs, row.advantages, row.mask, strict=True
+        ):
+            ratio = math.exp(new - old)
+            clipped = min(max(ratio, 1 - update.clip_low), 1 + update.clip_high)
+            total -= kept * min(ratio * advantage, clipped * advantage)
+        totals.append(total)
+        counts.append(sum(row.mask))
+    return {
+        "grpo": sum(t / n for t, n in zip(totals, counts, strict=True)) / len(rows),
+        "bnpo": sum(totals) / sum(counts),
+        "dapo": sum(totals) / sum(counts),
+        "dr_grpo": sum(totals) / (len(rows) * longest),
+    }[update.loss]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_advantage_and_loss_are_those_of_an_independent_float64_computation(
+    loss, model, small_model, generator, chat, tmp_path
+):
+    rows = [r for n in (4, 2, 3, 4) for r in sampled_rows(generator, chat, 1, length=n)]
+    returns = [1.0, 0.25, -0.5, 0.6]
+    tokens = [[len(row.completion_ids)] for row in rows]
+    (advantages,) = Estimator("grpo")([[[value] for value in returns]], [tokens])
+    centre = math.fsum(returns) / 4
+    spread = math.sqrt(math.fsum((value - centre) ** 2 for value in returns) / 4)
+    for row, (advantage,), value in zip(rows, advantages, returns, strict=True):
+        assert advantage == pytest.approx((value - centre) / spread, abs=1e-12)
+        row.advantages = [advantage] * len(row.completion_ids)
+    rows[0].mask[2] = 0
+    # As if sampled by other weights: some ratios are within the clip, some beyond it.
+    for shift, row in zip((0.1, -0.4, 0.4, -0.05), rows, strict=True):
+        row.logprobs = [value - shift for value in row.logprobs]
+    seen = []
+
+    class Spy(SelfPlayGRPOTrainer):
+        def _compute_loss(self, model, inputs):
+            seen.append(super()._compute_loss(model, inputs))
+            return seen[-1]
+
+    model.double()
+    # Of two passes, so that the weights at sampling and the weights now are told apart.
+    config = settings(
+        **{"update.learning_rate": 0, "update.loss": loss, "update.inner_iterations": 2}
+    )
+    trainer = Spy(
+        model,
+        small_model[1],
+        grpo_arguments(config, tmp_path),
+        collect=lambda step: copy.deepcopy(rows),
+        staleness_cap=2.0,
+    )
+    trainer.train()
+    expected = independent_loss(model, rows, config)
+    assert [value.item() for value in seen] == pytest.approx([expected] * 2, abs=1e-6)
 
 
 def test_masked_text_teaches_nothing(model, small_model, generator, chat, tmp_path):

@@ -199,18 +199,14 @@ def check_blind(what: str, plays: Sequence[Play], most: float, win_reward: float
     return len(won)
 
 
-def check_verify(plays: Sequence[Play], verdicts: Sequence[Verdict], win_reward: float) -> None:
-    """Gate 10: verify() says yes of a won play, and no of one that ended without a reward.
-
-    Between the two, where a play earned something and did not win, it may say either.
+def check_answered(plays: Sequence[Play], verdicts: Sequence[Verdict]) -> None:
+    """Of gate 10 what every replay shows: verify() returns.
 
     Raises:
         RefusedError: VERIFY.
     """
     for play, verdict in zip(plays, verdicts, strict=True):
-        if verdict.verify_outcome is None:
-            continue
-        if verdict.verify_outcome is not Outcome.COMPLETED:
+        if verdict.verify_outcome not in (None, Outcome.COMPLETED):
             what = f"{verdict.verify_outcome.name}: {verdict.diagnostic or ''}"
             raise refusal(
                 Reason.VERIFY,
@@ -220,6 +216,20 @@ def check_verify(plays: Sequence[Play], verdicts: Sequence[Verdict], win_reward:
                 diagnostic=verdict.diagnostic,
                 outcome=verdict.verify_outcome,
             )
+
+
+def check_verify(plays: Sequence[Play], verdicts: Sequence[Verdict], win_reward: float) -> None:
+    """Gate 10: verify() says yes of a won play, and no of one that ended without a reward.
+
+    Between the two, where a play earned something and did not win, it may say either.
+
+    Raises:
+        RefusedError: VERIFY.
+    """
+    check_answered(plays, verdicts)
+    for play, verdict in zip(plays, verdicts, strict=True):
+        if verdict.verified is None:
+            continue
         lost = play.ended and play.rewards[-1] <= 0.0
         if (play.won(win_reward) and not verdict.verified) or (lost and verdict.verified):
             said = f"verify() says {verdict.verified}"

@@ -10,6 +10,7 @@ from sandbox_api.client import AsyncSandboxClient
 from sandbox_api.types import Limits, OracleResult, Outcome
 
 from designer.checks import (
+    check_answered,
     check_blind,
     check_load,
     check_oracle,
@@ -75,8 +76,12 @@ class FuzzGate:
         assert subject.program is not None
         actions = fuzz_actions(subject.program.limits.max_action_bytes)
         seeds = range(settings.first_seed, settings.first_seed + settings.starts)
-        # The starts share the actions; an episode that ends early leaves its share over.
-        plays = await subject.play(_shares(actions, seeds))
+        # The starts share the actions; an episode that ends early leaves its share over. The
+        # first goes ahead alone, with the huge ones: a program that hangs keeps a CPU busy for
+        # as long as its limits let it, and so one.
+        first, *others = _shares(actions, seeds)
+        plays = await subject.play([first])
+        plays += await subject.play(others)
         subject.fuzzed, subject.fuzzed_at = plays, time.monotonic()
         await subject.close(plays[settings.replays :])
         while actions:
@@ -99,8 +104,12 @@ class ReplayGate:
             passed_s = time.monotonic() - subject.fuzzed_at
             await asyncio.sleep(max(0.0, settings.clock_s - passed_s))
         chosen = subject.fuzzed[: settings.replays] + subject.guessed[: settings.replays]
-        verdicts = await subject.verify(chosen)
+        # One goes ahead, as in gate 4: its verify() may hang, too.
+        verdicts = await subject.verify(chosen[:1])
+        check_answered(chosen[:1], verdicts)
+        verdicts += await subject.verify(chosen[1:])
         check_reproduced(chosen, verdicts)
+        check_answered(chosen, verdicts)
         subject.replayed = list(zip(chosen, verdicts, strict=True))
 
 
@@ -120,12 +129,12 @@ class OracleGate:
         plays = subject.guessed[settings.replays :]
         count = settings.oracle_seeds - settings.oracles
         seeds = range(settings.first_seed, settings.first_seed + count)
-        # The many seeds go with one of the plays: they share a process.
-        first, others = await asyncio.gather(
-            subject.verify(plays[:1], run_oracle=True, oracle_seeds=seeds),
-            subject.verify(plays[1:], run_oracle=True),
-        )
-        verdicts = [*first, *others]
+        # One goes ahead, with the many seeds, as in gate 4: solution() may hang.
+        verdicts = await subject.verify(plays[:1], run_oracle=True, oracle_seeds=seeds)
+        swept = dict(zip(seeds, verdicts[0].oracles, strict=False))
+        if len(swept) == len(seeds):
+            verdicts += await subject.verify(plays[1:], run_oracle=True)
+        plays = plays[: len(verdicts)]
         check_reproduced(plays, verdicts)
         subject.replayed += zip(plays, verdicts, strict=True)
         fresh = {
@@ -133,7 +142,6 @@ class OracleGate:
             for play, verdict in zip(plays, verdicts, strict=True)
             if verdict.oracle is not None
         }
-        swept = dict(zip(seeds, verdicts[0].oracles, strict=False))
         subject.oracles = {**fresh, **swept}
         try:
             check_starts(subject.fuzzed, list(subject.oracles.values()))

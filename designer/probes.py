@@ -25,9 +25,11 @@ def fuzz_actions(max_action_bytes: int = 0) -> list[str]:
         max_action_bytes: The program's limit, which no action exceeds; 0 means unknown.
     """
     huge = min(_HUGE_BYTES, max_action_bytes) if max_action_bytes else _HUGE_BYTES
-    texts = ["", " ", "\n", "\t \r\n", "\x00", "\x1b[2J", "x" * huge, "🦆" * (huge // 4)]
-    texts += ["\\boxed{" * (huge // 7), "9" * min(5_000, huge), "(" * min(500, huge)]
-    texts += ["a b " * (huge // 4), "é", "e\u0301", "\u202eabc", "\ufeff1", "\uff11\uff12"]
+    # The huge ones first: whoever plays them finds what chokes on them.
+    texts = ["x" * huge, "🦆" * (huge // 4), "\\boxed{" * (huge // 7), "a b " * (huge // 4)]
+    texts += ["9" * min(5_000, huge), "(" * min(500, huge)]
+    texts += ["", " ", "\n", "\t \r\n", "\x00", "\x1b[2J"]
+    texts += ["é", "e\u0301", "\u202eabc", "\ufeff1", "\uff11\uff12"]
     texts += ["\u0663", "ß", "中文", "\U0001d7dc", "½"]
     boxed = ["", " ", "{", "}", "None", "-1", "0", "1", "99999999999999999999", "1.5", "1e309"]
     boxed += ["nan", "1,2", "(1, 2)", "[[]]", '{"a": 1}', "a b c d", "\\boxed{1}", "💥", "²"]

@@ -75,7 +75,8 @@ class Verifier:
                     player = oracle.OraclePlayer(self._jails, self._work, episode, timeout_s)
                     if item.run_oracle:
                         await player.play(episode.seed, verdict.oracle)
-                    await player.play_in_turn(item.oracle_seeds, verdict.oracles)
+                    if not item.run_oracle or oracle.won(verdict.oracle):
+                        await player.play_in_turn(item.oracle_seeds, verdict.oracles)
         finally:
             episode.users -= 1
             episode.last_used_at = time.monotonic()

@@ -425,8 +425,10 @@ class Channel:
         if self.ended:
             return
         self.ended = True
+        # It may have said something, and then died.
+        if self._cause is None and not self.locked_down:
+            self._greet()
         if self._cause is None and self._pending:
-            # It may have answered and then died.
             self._drain()
         cause = self._cause or blame(end, self._phase(), self._limits)
         self._poller.remove(self._socket.fileno())
@@ -452,6 +454,9 @@ class Channel:
         while self._cause is None and self._pending:
             try:
                 datagram = self._socket.recv(RECEIVE_BYTES)
+            except ConnectionResetError:
+                # It left requests unread, which the kernel tells before what it has said.
+                continue
             except OSError:
                 return
             if not datagram:

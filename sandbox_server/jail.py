@@ -394,13 +394,20 @@ class Jail:
         elif event == "swept":
             self._free_users.append(message["user"])
         elif event == "ready":
-            zygote = host_process.sender(ancillary)
+            self._take_ready(host_process.sender(ancillary))
+
+    def _take_ready(self, zygote: tuple[int, int] | None) -> None:
+        try:
             if zygote is not None:
                 self._address_space_bytes = host_process.address_space_bytes(zygote[0])
                 self._memory_kills = host_process.MemoryKills(zygote[0])
                 self._process.at_ready(*zygote)
-            if not self._ready.done():
-                self._ready.set_result(None)
+        except OSError as error:
+            # It may have ended since it said so; nobody else has an interest in its numbers.
+            self._die(f"its zygote could not be taken into service: {error}")
+            return
+        if not self._ready.done():
+            self._ready.set_result(None)
 
     def _die(self, why: str) -> None:
         if self.dead:

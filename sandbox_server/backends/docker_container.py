@@ -135,64 +135,132 @@ class Container:
         """
         with self._accept(container, listener) as connection:
             connection.settimeout(_CONNECT_TIMEOUT_S)
-            pid, user, _ = _PEER.unpack(
-                connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-            )
-            container.reload()
-            init = container.attrs["State"]["Pid"]
-            if user != self._ids.user or pid != init:
-                raise BackendError(
-                    f"process {pid} of user {user} connected in place of the zygote, process "
-                    f"{init}; the server must run in the pid namespace of the Docker daemon"
-                )
-            process = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY)
+            process = self._identify(container, connection)
+            if process is None:
+                raise _unbuilt(_last_words(connection))
             try:
-                # It was running after the folder was opened, so the folder is of that process.
-                pidfd = host_process.open_process(pid, user)
-                if pidfd is None:
-                    raise BackendError("the zygote ended before its jail was built")
-                self._pidfd = pidfd
-                said = connection.recv(4096)
-                if said != inside.UNSHARED:
-                    raise BackendError(
-                        "the zygote could not build its jail; `spadework doctor` shows what "
-                        f"this machine lacks:\n{said.decode('utf-8', 'replace')}"
-                    )
+                if (said := _hear(connection)) != inside.UNSHARED:
+                    raise _unbuilt(said)
                 _map_ids(process, self._ids)
+                # What it has to say goes where the server's own words go, as an nsjail jail's.
+                descriptors = [self._control.fileno(), _STDERR]
+                socket.send_fds(connection, [inside.MAPPED], descriptors)
+            except (FileNotFoundError, ProcessLookupError, ConnectionError):
+                raise _unbuilt(_last_words(connection)) from None
             finally:
                 os.close(process)
-            # What it has to say goes where the server's own words go, as an nsjail jail's does.
-            descriptors = [self._control.fileno(), _STDERR]
-            socket.send_fds(connection, [inside.MAPPED], descriptors)
             # It closes the connection when its jail is built, or says why it is not.
-            if said := connection.recv(4096):
-                raise BackendError(
-                    f"the zygote could not build its jail:\n{said.decode('utf-8', 'replace')}"
-                )
+            if said := _hear(connection):
+                raise _unbuilt(said)
+
+    def _identify(self, container: Any, connection: socket.socket) -> int | None:
+        """Find the process that has connected, and hold its pidfd.
+
+        Returns:
+            A descriptor of its folder in /proc; None where it has ended, and has left its last
+            words at most.
+
+        Raises:
+            BackendError: If it is not our zygote that has connected.
+        """
+        import docker.errors
+
+        pid, user, _ = _PEER.unpack(
+            connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+        )
+        # The engine's word for a container that has ended; one may be removed by now, too.
+        init = 0
+        with contextlib.suppress(docker.errors.NotFound):
+            container.reload()
+            init = container.attrs["State"]["Pid"]
+        if user != self._ids.user or init not in (0, pid):
+            raise BackendError(
+                f"process {pid} of user {user} connected in place of the zygote, process "
+                f"{init}; the server must run in the pid namespace of the Docker daemon"
+            )
+        if init == 0:
+            return None
+        try:
+            process = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            return None
+        # It was running after the folder was opened, so the folder is of that process.
+        pidfd = host_process.open_process(pid, user)
+        if pidfd is None:
+            os.close(process)
+            return None
+        self._pidfd = pidfd
+        return process
 
     def _accept(self, container: Any, listener: socket.socket) -> socket.socket:
         """The connection that the zygote makes, once; nobody can make a second one."""
-        import docker.errors
-
         deadline = time.monotonic() + _CONNECT_TIMEOUT_S
         listener.settimeout(_CONNECT_INTERVAL_S)
+        ended = False
         while not self._ending.is_set():
             try:
                 connection, _ = listener.accept()
             except TimeoutError:
-                with contextlib.suppress(docker.errors.NotFound):
-                    container.reload()
-                    if container.status in ("created", "running"):
-                        if time.monotonic() < deadline:
-                            continue
-                        raise BackendError("the zygote did not connect in time") from None
-                raise BackendError(
-                    "the container ended before its zygote connected; `docker events` and the "
-                    "daemon's log say how"
-                ) from None
+                if ended:
+                    raise BackendError(
+                        "the container ended before its zygote connected; `docker events` and "
+                        "the daemon's log say how"
+                    ) from None
+                if time.monotonic() > deadline:
+                    raise BackendError("the zygote did not connect in time") from None
+                # It may have connected since, and ended: it is asked for once more.
+                ended = not _is_up(container)
+                continue
             listener.close()
             return connection
         raise BackendError("the jail was closed before its container was up")
+
+
+def _is_up(container: Any) -> bool:
+    """Whether the engine knows a container that has not ended."""
+    import docker.errors
+
+    try:
+        container.reload()
+    except docker.errors.NotFound:
+        return False
+    return container.status in ("created", "running")
+
+
+def _hear(connection: socket.socket) -> bytes:
+    """What the zygote says next; nothing where it has closed its end, or has ended.
+
+    Raises:
+        BackendError: If it says nothing for too long.
+    """
+    try:
+        return connection.recv(4096)
+    except TimeoutError:
+        raise BackendError(
+            f"the zygote said nothing for {_CONNECT_TIMEOUT_S:g} s while it built its jail"
+        ) from None
+    except ConnectionResetError:
+        # It left words of ours unread, which the kernel tells first.
+        return connection.recv(4096)
+
+
+def _last_words(connection: socket.socket) -> bytes:
+    """What a zygote that has ended said of it."""
+    said = _hear(connection)
+    return _hear(connection) if said == inside.UNSHARED else said
+
+
+def _unbuilt(said: bytes) -> BackendError:
+    """The error for a zygote that said this in place of building its jail."""
+    if not said:
+        return BackendError(
+            "the zygote ended before its jail was built, and did not say why; `docker events` "
+            "and the kernel's log may"
+        )
+    return BackendError(
+        "the zygote could not build its jail; `spadework doctor` shows what this machine "
+        f"lacks:\n{said.decode('utf-8', 'replace')}"
+    )
 
 
 def _listen(listener: socket.socket, folder: Path, ids: HostIds) -> None:

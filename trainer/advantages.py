@@ -211,6 +211,33 @@ ESTIMATORS: dict[str, Callable[[Sequence[_Group], Estimator], list[Turns]]] = {
 }
 
 
+def generalised_advantages(
+    rewards: Sequence[float], values: Sequence[float], *, gamma: float, decay: float
+) -> list[float]:
+    """GAE of one episode: exponentially weighted sums of one-turn surprises.
+
+    Nothing comes after an episode's last turn: an episode that was cut off returns 0, too.
+
+    Args:
+        rewards: One a turn.
+        values: What a critic held the episode to be worth before each turn.
+        gamma: Discount a turn, in (0, 1].
+        decay: Lambda, in [0, 1]: 0 trusts the critic, 1 what came.
+
+    Returns:
+        One advantage a turn; with the turn's value added, what the critic should have said.
+
+    Source: arXiv:1506.02438.
+    """
+    total, result = 0.0, []
+    later = 0.0
+    for reward, value in zip(reversed(rewards), reversed(values), strict=True):
+        total = reward + gamma * later - value + gamma * decay * total
+        result.append(total)
+        later = value
+    return result[::-1]
+
+
 def _normalised(groups: Sequence[_Group], values: Sequence[Turns]) -> list[Turns]:
     """(value - mean) / std, both over the tokens that the agent decided."""
     flat, weights = [], []

@@ -19,8 +19,9 @@ from typing import Any
 import yaml
 
 DESIGNER_REWARDS = ("blend", "regret", "plateau", "learning_potential", "variance", "learnability")
-# Tested to be what `trainer.advantages` has, which imports more than a configuration may.
-ESTIMATORS = ("grpo", "centred", "rloo", "reinforce++", "reinforce++-baseline")
+# Tested to be what `trainer.advantages` has, which imports more than a configuration may; and
+# PPO, whose critic is in `trainer.critic`.
+ESTIMATORS = ("grpo", "centred", "rloo", "reinforce++", "reinforce++-baseline", "ppo")
 CREDITS = ("episode", "turn", "to_go")
 LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo")
 METHODS = ("structured", "free_code")
@@ -166,14 +167,17 @@ class UpdateConfig:
         kl_coef: Weight of the divergence from the first weights (beta).
         max_grad_norm: Gradient clipping.
         estimator: What the agent's advantages are held against: `grpo`, `centred` (with the loss
-            `dr_grpo`: Dr. GRPO), `rloo`, `reinforce++` or `reinforce++-baseline`; see
-            `trainer.advantages`.
+            `dr_grpo`: Dr. GRPO), `rloo`, `reinforce++`, `reinforce++-baseline`, or `ppo`: a
+            critic's values, generalised by `gae_lambda`; see `trainer.advantages`.
         credit: What of an episode a turn is held to: `episode` (its return), `turn` (the turn's
             own reward) or `to_go` (discounted rewards from the turn on).
-        gamma: Discount a turn, for `to_go`.
+        gamma: Discount a turn, for `to_go` and `ppo`.
         step_rewards: Whether rewards before the last count, for `turn` and `to_go`; they never
             count in an episode's return.
         std_floor: Least standard deviation that `grpo` divides by, for `turn` and `to_go`.
+        gae_lambda: For `ppo`: 0 trusts the critic, 1 what came of an episode.
+        critic_learning_rate: For `ppo`: Adam rate of the critic.
+        critic_passes: For `ppo`: updates of the critic in a training step.
         threads: Torch threads while updating; 0 for all cores, which on a machine that is
             busy with anything else is many times slower than 1.
     """
@@ -196,6 +200,9 @@ class UpdateConfig:
     gamma: float = 0.9
     step_rewards: bool = False
     std_floor: float = 0.1
+    gae_lambda: float = 0.95
+    critic_learning_rate: float = 1e-3
+    critic_passes: int = 8
     threads: int = 1
 
     @property
@@ -325,6 +332,12 @@ def validate(config: Config) -> None:
     _one_of("update.estimator", config.update.estimator, ESTIMATORS)
     _one_of("update.credit", config.update.credit, CREDITS)
     _one_of("update.loss", config.update.loss, LOSSES)
+    if not 0 <= config.update.gae_lambda <= 1:
+        raise ConfigError(f"update.gae_lambda is {config.update.gae_lambda}; it must be in [0, 1]")
+    if config.update.estimator == "ppo" and config.update.credit != "to_go":
+        raise ConfigError(
+            "update.estimator=ppo needs update.credit=to_go: its critic learns what is to come"
+        )
     if config.update.credit == "turn" and not config.update.step_rewards:
         raise ConfigError(
             "update.credit=turn needs update.step_rewards=true: without them only the last turn "
@@ -384,6 +397,8 @@ _MINIMUM = {
     "update.accumulation": 1,
     "update.staleness_cap": 0,
     "update.threads": 0,
+    "update.critic_learning_rate": 0,
+    "update.critic_passes": 1,
     "evaluation.episodes": 0,
     "evaluation.temperature": 0,
     "run.steps": 1,

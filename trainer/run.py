@@ -19,6 +19,7 @@ from transformers.utils import logging as transformers_logging
 
 from trainer.chat import ChatFormat
 from trainer.config import Config
+from trainer.critic import Critic, CriticSettings
 from trainer.designing import DesignRound
 from trainer.endpoint import EndpointDesigner
 from trainer.evaluation import EvaluationSuite, RandomPolicy
@@ -104,6 +105,13 @@ async def run(
     return summary
 
 
+def _critic(config: Config, model: Any) -> Critic | None:
+    update = config.update
+    if update.estimator != "ppo":
+        return None
+    return Critic(model, CriticSettings(update.critic_learning_rate, update.critic_passes))
+
+
 class _Session:
     """The parts of a run that hang together, once they are made."""
 
@@ -144,6 +152,7 @@ class _Session:
             generator,
             self._policy(config.generation.temperature),
             folder,
+            _critic(config, model),
         )
 
     def _policy(self, temperature: float) -> ModelPolicy:

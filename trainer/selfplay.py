@@ -6,6 +6,7 @@ TRL's trainer owns the loop over updates and runs in a thread; for each step it 
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 import random
@@ -20,9 +21,11 @@ from trainer.advantages import (
     Estimator,
     designer_advantages,
     designer_scale,
+    generalised_advantages,
     turn_rewards,
 )
 from trainer.config import Config, horizon
+from trainer.critic import Critic
 from trainer.designing import DesignRound
 from trainer.environments import ActiveEnvironment
 from trainer.evaluation import WIN_RETURN
@@ -60,8 +63,14 @@ class SelfPlay:
         generator: Generator,
         policy: ModelPolicy,
         folder: RunFolder,
+        critic: Critic | None = None,
     ) -> None:
+        """
+        Args:
+            critic: For `update.estimator=ppo`.
+        """
         self._config = config
+        self._critic = critic
         self._client = client
         self._designer = designer
         self._design_round = design_round
@@ -69,8 +78,11 @@ class SelfPlay:
         self._policy = policy
         self._folder = folder
         update = config.update
-        self._estimator = Estimator(
-            update.estimator, update.credit, update.gamma, update.std_floor
+        self._estimator = (
+            # PPO's advantages are each turn's own, and normalised over the step.
+            Estimator("reinforce++", "turn")
+            if critic is not None
+            else Estimator(update.estimator, update.credit, update.gamma, update.std_floor)
         )
         self._environments: list[ActiveEnvironment] = []
         self._retired: list[ActiveEnvironment] = []
@@ -83,6 +95,7 @@ class SelfPlay:
             "environments": [e.to_json() for e in self._environments],
             "retired": [e.to_json() for e in self._retired],
             "skill_averages": self._skill_averages,
+            "critic": self._critic.state() if self._critic else None,
         }
 
     async def restore(self, state: dict[str, Any]) -> None:
@@ -90,6 +103,8 @@ class SelfPlay:
         self._environments = [ActiveEnvironment.from_json(v) for v in state["environments"]]
         self._retired = [ActiveEnvironment.from_json(v) for v in state["retired"]]
         self._skill_averages = state["skill_averages"]
+        if self._critic is not None:
+            self._critic.restore(state["critic"])
         for environment in self._environments + self._retired:
             program = await self._client.register_program(
                 environment.source, limits=environment.limits
@@ -116,7 +131,7 @@ class SelfPlay:
         rehearsed = self._rehearsed(step)
         plain, hinted, count = await self._play(step, new, rehearsed, max_turns)
         self._measure(step, plain, hinted)
-        agent_rows = self._agent_rows(plain)
+        agent_rows = await self._agent_rows(plain)
         rows = list(agent_rows)
         if replay == self._config.design.replay_steps - 1 and self._environments:
             rows += self._reward_designer(step, len(agent_rows))
@@ -222,11 +237,13 @@ class SelfPlay:
             designer_reward=reward,
         )
 
-    def _agent_rows(self, plain: dict[str, list[Trajectory]]) -> list[Row]:
+    async def _agent_rows(self, plain: dict[str, list[Trajectory]]) -> list[Row]:
         groups = list(plain.values())
+        rewards = [[self._turn_rewards(play) for play in plays] for plays in groups]
+        if self._critic is not None:
+            rewards = await asyncio.to_thread(self._surprises, self._critic, groups, rewards)
         advantages = self._estimator(
-            [[self._turn_rewards(play) for play in plays] for plays in groups],
-            [[play.decided() for play in plays] for plays in groups],
+            rewards, [[play.decided() for play in plays] for plays in groups]
         )
         rows: list[Row] = []
         still = 0
@@ -241,6 +258,34 @@ class SelfPlay:
             ]
         self.row["groups/no_variance_share"] = still / len(plain) if plain else math.nan
         return rows
+
+    def _surprises(
+        self,
+        critic: Critic,
+        groups: Sequence[Sequence[Trajectory]],
+        rewards: Sequence[Sequence[list[float] | None]],
+    ) -> list[list[list[float] | None]]:
+        """What each turn brought beyond the critic's expectation, which it then learns from."""
+        played = [
+            (play, earned)
+            for plays, by_play in zip(groups, rewards, strict=True)
+            for play, earned in zip(plays, by_play, strict=True)
+            if earned is not None and play.spans
+        ]
+        surprises: dict[int, list[float]] = {}
+        if played:
+            update = self._config.update
+            states = critic.states([play for play, _ in played])
+            values = critic.values(states)
+            targets = []
+            for (play, earned), said in zip(played, values, strict=True):
+                gained = generalised_advantages(
+                    earned, said, gamma=update.gamma, decay=update.gae_lambda
+                )
+                surprises[id(play)] = gained
+                targets.append([a + b for a, b in zip(gained, said, strict=True)])
+            self.row["critic/explained_variance"] = critic.fit(states, targets)
+        return [[surprises.get(id(play)) for play in plays] for plays in groups]
 
     def _turn_rewards(self, play: Trajectory) -> list[float] | None:
         if play.episode_return is None:

@@ -5,8 +5,10 @@ from trainer.advantages import (
     CREDITS,
     ESTIMATORS,
     Estimator,
+    credit_to_go,
     designer_advantages,
     designer_scale,
+    generalised_advantages,
     turn_rewards,
 )
 
@@ -30,7 +32,7 @@ def estimate(name, *groups, credit="episode", **settings):
 
 
 def test_a_configuration_offers_what_there_is():
-    assert tuple(ESTIMATORS) == config.ESTIMATORS
+    assert (*ESTIMATORS, "ppo") == config.ESTIMATORS
     assert tuple(CREDITS) == config.CREDITS
 
 
@@ -125,6 +127,23 @@ def test_reinforce_with_a_baseline_centres_each_group_first():
     # Deviations 0.5, -0.5, 0 and 0: mean 0, variance 0.125.
     assert result[0] == [pytest.approx([2**0.5]), pytest.approx([-(2**0.5)])]
     assert result[1] == [[0.0], [0.0]]
+
+
+def test_generalised_advantages_by_hand():
+    # Surprises: 0.1 + 0.5 * 0.6 - 0.2 = 0.2, and 1 - 0.6 = 0.4; lambda 0.5.
+    assert generalised_advantages([0.1, 1.0], [0.2, 0.6], gamma=0.5, decay=0.5) == pytest.approx(
+        [0.2 + 0.25 * 0.4, 0.4]
+    )
+
+
+def test_generalised_advantages_go_from_the_critics_word_to_what_came():
+    rewards, values = [0.0, 0.3, 1.0], [0.5, 0.4, 0.7]
+    trusting = generalised_advantages(rewards, values, gamma=0.9, decay=0.0)
+    assert trusting == pytest.approx([0.9 * 0.4 - 0.5, 0.3 + 0.9 * 0.7 - 0.4, 1.0 - 0.7])
+    seeing = generalised_advantages(rewards, values, gamma=0.9, decay=1.0)
+    to_go = credit_to_go(rewards, 0.9)
+    assert seeing == pytest.approx([g - v for g, v in zip(to_go, values, strict=True)])
+    assert generalised_advantages([], [], gamma=0.9, decay=0.9) == []
 
 
 def test_turn_rewards_end_in_the_episode_return():

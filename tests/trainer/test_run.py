@@ -131,6 +131,23 @@ async def test_a_run_killed_at_any_moment_resumes_without_a_trace(tmp_path, mome
     assert names == ["step_000003", "step_000004"]
 
 
+async def test_a_run_with_a_critic_resumes_with_it(tmp_path, monkeypatch):
+    overrides = ("run.steps=4", "update.estimator=ppo", "update.step_rewards=true")
+    config = configuration(tmp_path, *overrides)
+    whole = replace(config, run=replace(config.run, name="whole"))
+    await start(whole)
+    with monkeypatch.context() as patch:
+        _kill_in_step_three(patch, "playing")
+        with pytest.raises((Killed, asyncio.CancelledError)):
+            await start(config)
+    await start(config, resume=True)
+    rows, expected = (RunFolder(c.folder).metrics() for c in (config, whole))
+    key = "critic/explained_variance"
+    for row, other in zip(rows, expected, strict=True):
+        assert row["agent/mean_return"] == pytest.approx(other["agent/mean_return"], abs=1e-6)
+        assert row[key] == pytest.approx(other[key], abs=1e-4)
+
+
 def _kill_in_step_three(patch, moment):
     def at(step):
         if step == 3:

@@ -176,27 +176,31 @@ def _oracle_refusal(what: str, seed: int, oracle: OracleResult) -> RefusedError:
     return refused
 
 
-def check_blind(what: str, plays: Sequence[Play], most: float, win_reward: float) -> int:
+def check_blind(
+    what: str, plays: Sequence[Play], settings: GateSettings, *, is_last: bool
+) -> bool:
     """Gate 8: a policy that understands nothing practically never wins.
 
     Args:
         what: The policy, for the message.
-        plays: Its plays.
-        most: How many may win.
-        win_reward: Last reward from which a play counts as won.
+        plays: Its plays so far; none have not won.
+        settings: How many may win.
+        is_last: There will be no more of them.
 
     Returns:
-        How many won.
+        Whether more plays should tell: too many have won, and not by far.
 
     Raises:
         RefusedError: BLIND_WIN.
     """
-    won = [play for play in plays if play.won(win_reward)]
-    if len(won) > most:
-        message = f"{what} won {len(won)} of {len(plays)} plays"
-        shortest = min(won, key=lambda play: play.steps)
-        raise refusal(Reason.BLIND_WIN, message, phase="step", play=shortest)
-    return len(won)
+    won = [play for play in plays if play.won(settings.win_reward)]
+    if len(won) <= settings.max_blind_win_rate * len(plays):
+        return False
+    if not is_last and len(won) <= settings.clear_blind_win_rate * len(plays):
+        return True
+    message = f"{what} won {len(won)} of {len(plays)} plays"
+    shortest = min(won, key=lambda play: play.steps)
+    raise refusal(Reason.BLIND_WIN, message, phase="step", play=shortest)
 
 
 def check_answered(plays: Sequence[Play], verdicts: Sequence[Verdict]) -> None:

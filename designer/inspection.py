@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
+import sys
 
 from designer.drafts import Reason
 from designer.findings import refusal
@@ -20,17 +21,18 @@ itertools json keyword math numbers operator pprint queue random re secrets stat
 struct sys textwrap time traceback types typing unicodedata uuid warnings zlib
 """
 # With the base class of tool-use programs, which the sandbox supplies to every runtime.
-_STDLIB = frozenset([*_STDLIB_TEXT.split(), "spadework_env"])
+ALLOWED_STDLIB = frozenset([*_STDLIB_TEXT.split(), "spadework_env"])
 
-# Modules a program may import, by runtime of the server; the empty name is its default.
-ALLOWED_IMPORTS: dict[str, frozenset[str]] = {
-    "": _STDLIB,
-    "stdlib": _STDLIB,
-    "scientific": _STDLIB | {"numpy", "scipy", "sympy", "networkx", "pandas"},
-    "library": _STDLIB
-    | {"numpy", "gymnasium", "minigrid", "reasoning_gym", "textarena", "textworld"},
+# What else a program may import, by runtime of the server: the packages that were put there to
+# be played with. The empty name is the default runtime. Of a runtime that is not listed, loading
+# the program tells which packages it has.
+PACKAGES: dict[str, frozenset[str]] = {
+    "": frozenset(),
+    "stdlib": frozenset(),
+    "library": frozenset(
+        ["gymnasium", "matplotlib", "minigrid", "mpmath", "numpy", "reasoning_gym", "sympy"]
+    ),
 }
-
 _CLOCK = re.compile(
     r"\b(time|time_ns|now|utcnow|today|localtime|gmtime|ctime|asctime|strftime|monotonic"
     r"|perf_counter|process_time)(_ns)?\s*\("
@@ -56,9 +58,9 @@ def inspect_program(source: str, runtime: str = "") -> None:
     except (ValueError, RecursionError, MemoryError) as error:
         message = f"{type(error).__name__}: {error}"
         raise refusal(Reason.PARSE, message, phase="parse") from None
-    allowed = ALLOWED_IMPORTS.get(runtime, _STDLIB)
     imported = imported_modules(tree)
-    if refused := sorted(imported.keys() - allowed):
+    if refused := sorted(name for name in imported if not is_allowed(name, runtime)):
+        allowed = ALLOWED_STDLIB | PACKAGES.get(runtime, frozenset())
         offered = runtime or "stdlib"
         names = ", ".join(_IMPORT_WORDS.get(name, name) for name in refused)
         raise refusal(
@@ -75,6 +77,16 @@ def inspect_program(source: str, runtime: str = "") -> None:
         message = f"needs exactly one class whose name ends in Env; found {what}"
         line = classes[1].lineno if classes else 0
         raise refusal(Reason.CONTRACT, message, phase="parse", line=line)
+
+
+def is_allowed(module: str, runtime: str) -> bool:
+    """Whether a program may import this top-level module in this runtime of the server."""
+    if module in ALLOWED_STDLIB:
+        return True
+    packages = PACKAGES.get(runtime)
+    if packages is None:
+        return module not in sys.stdlib_module_names and module not in _IMPORT_WORDS
+    return module in packages
 
 
 def imported_modules(tree: ast.AST) -> dict[str, int]:

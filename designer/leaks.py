@@ -83,9 +83,10 @@ def _neighbours(value: str, opening: str) -> tuple[set[str], set[str]]:
         end = place + len(value)
         left, right = opening[:place][-CONTEXT_CHARACTERS:], opening[end:][:CONTEXT_CHARACTERS]
         if not left[-1:].isalnum() and not right[:1].isalnum():
-            if len(left) == CONTEXT_CHARACTERS:
+            # Signs that stand there more than once, as in a list of moves, point at nothing.
+            if len(left) == CONTEXT_CHARACTERS and opening.count(left) == 1:
                 lefts.add(left)
-            if len(right) == CONTEXT_CHARACTERS:
+            if len(right) == CONTEXT_CHARACTERS and opening.count(right) == 1:
                 rights.add(right)
         place = opening.find(value, place + 1)
     return lefts, rights

@@ -31,8 +31,8 @@ from designer.probes import (
 )
 from designer.subjects import Subject
 
-# Seeds that a later fuzzed round plays at once: a game that ends at any mistake takes an
-# episode for each action.
+# Episodes of a later fuzzed round at most: a game that ends at any mistake takes an episode for
+# each action.
 _FUZZ_EPISODES = 24
 
 
@@ -84,8 +84,10 @@ class FuzzGate:
         plays += await subject.play(others)
         subject.fuzzed, subject.fuzzed_at = plays, time.monotonic()
         await subject.close(plays[settings.replays :])
+        # As many more as the rest needs, if they last as long as these did.
+        lasting = max(1, sum(play.steps for play in plays) // len(plays))
         while actions:
-            count = min(len(actions), _FUZZ_EPISODES)
+            count = min(-(-len(actions) // lasting), _FUZZ_EPISODES)
             more = range(settings.first_seed, settings.first_seed + count)
             await subject.close(await subject.play(_shares(actions, more)))
 
@@ -165,41 +167,47 @@ class OracleGate:
 class BlindGate:
     """Gate 8: doing nothing, a constant and random actions practically never win.
 
-    Each policy first plays a part of its plays, and the others only if one of these won.
+    Each policy plays in stages, the later ones only where the earlier left a doubt.
     """
 
     name = "blind"
 
     async def judge(self, subject: Subject) -> None:
         settings = subject.settings
-        count, first = settings.blind_plays, settings.blind_first
-        constants = _constant_plans(subject, count)
-        randoms = _random_plans(subject, range(len(subject.guessed), count))
+        *_, count = settings.blind_stages
+        plans = {
+            "a constant action": _constant_plans(subject, count),
+            "random actions": _random_plans(subject, range(count)),
+        }
+        played: dict[str, list[Play]] = {
+            "a constant action": [],
+            "random actions": list(subject.guessed),
+        }
         # After those of the policies, which use one seed a play.
         seed = settings.blind_seed + count
         nothing: list[tuple[int, Policy]] = [
             (seed, constant("")),
             (seed + 1, constant("\\boxed{}")),
         ]
-        now = max(0, first - len(subject.guessed))
-        plays = await subject.play([*nothing, *constants[:first], *randoms[:now]])
-        nothing_plays, plays = plays[: len(nothing)], plays[len(nothing) :]
-        constant_plays, random_plays = plays[:first], [*subject.guessed, *plays[first:]]
-        self._check(subject, "doing nothing", nothing_plays, len(nothing))
-        for what, played, rest in (
-            ("a constant action", constant_plays, constants[first:]),
-            ("random actions", random_plays, randoms[now:]),
-        ):
-            if self._check(subject, what, played, count) and rest:
-                more = await subject.play(rest)
-                self._check(subject, what, [*played, *more], count)
+        doubted = list(plans)
+        for stage in settings.blind_stages:
+            wanted = [
+                (what, plan) for what in doubted for plan in plans[what][len(played[what]) : stage]
+            ]
+            plays = await subject.play([*nothing, *(plan for _, plan in wanted)])
+            check_blind("doing nothing", plays[: len(nothing)], settings, is_last=True)
+            for (what, _), play in zip(wanted, plays[len(nothing) :], strict=True):
+                played[what].append(play)
+            nothing = []
+            is_last = stage == count
+            doubted = [
+                what
+                for what in doubted
+                if check_blind(what, played[what], settings, is_last=is_last)
+            ]
+            if not doubted:
+                break
         await subject.close()
-
-    @staticmethod
-    def _check(subject: Subject, what: str, plays: Sequence[Play], of: int) -> int:
-        settings = subject.settings
-        most = settings.max_blind_win_rate * of
-        return check_blind(what, plays, most, settings.win_reward)
 
 
 def _shares(actions: list[str], seeds: Sequence[int]) -> list[tuple[int, Policy]]:

@@ -18,9 +18,10 @@ class GateSettings:
             that fails on one seed in ten gets through 28 of them in 5% of cases.
         min_oracle_steps: Shortest oracle play, where the turn cap allows as many.
         win_reward: Last reward from which a terminated episode counts as won.
-        blind_plays: Plays of each of the constant and the random policies.
-        blind_first: How many of them are played first; the others only if one of these won.
+        blind_stages: Plays of each of the constant and the random policies after which gate 8
+            looks: no more are played where few enough have won, or far too many.
         max_blind_win_rate: Largest share of them that may win.
+        clear_blind_win_rate: A larger share refuses before the last stage.
         perturbed_first: Seeds on which gate 9 perturbs the solution; if none wins, no more.
         perturbed_seeds: Seeds on which it does so otherwise; at most half of them may win.
         won_transcripts: Won plays on which gate 10 asks verify().
@@ -37,9 +38,9 @@ class GateSettings:
     oracle_seeds: int = 28
     min_oracle_steps: int = 3
     win_reward: float = 0.9
-    blind_plays: int = 20
-    blind_first: int = 12
+    blind_stages: tuple[int, ...] = (12, 20, 60)
     max_blind_win_rate: float = 0.05
+    clear_blind_win_rate: float = 0.25
     perturbed_first: int = 2
     perturbed_seeds: int = 6
     won_transcripts: int = 2

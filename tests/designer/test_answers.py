@@ -53,6 +53,10 @@ MOVES = ["up", "down", "left"]
             lambda w: f"Room {w[0]}. Say up, down or left.",
             lambda w: [MOVES[int(c) % 3] for c in w[0] + w[1]],
         ),
+        (
+            lambda w: f"Room {w[0]}. Say \\boxed{{up}}, \\boxed{{down}} or \\boxed{{left}}.",
+            lambda w: [f"\\boxed{{{MOVES[int(c) % 3]}}}" for c in w[0] + w[1]],
+        ),
         # Single characters, copied or not.
         (lambda w: "Arrows: " + " ".join(w[0] + w[1]), lambda w: list(w[0] + w[1])),
         # One of many that are shown.

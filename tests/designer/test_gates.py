@@ -262,12 +262,25 @@ async def test_most_structured_environments_pass_the_gates(client):
 
 @pytest.mark.nsjail
 async def test_jailed_programs_get_the_same_verdicts(make_draft):
-    names = ["SOUND", "HANGS_ON_LOAD", "DIES_ON_FUZZ", "HASH_ORDER", "NO_SOLUTION"]
+    names = ["SOUND", "HANGS_ON_LOAD", "DIES_ON_FUZZ", "HASH_ORDER", "ID_ORDER", "NO_SOLUTION"]
     with LocalServer(backend="nsjail", log_level="error") as server:
         async with AsyncSandboxClient(server.address) as client:
             drafts = [make_draft(getattr(programs, name)) for name in names]
             reports = await Gates(client, limits=LIMITS).judge(drafts)
     assert [report.reason for report in reports] == [ALL[name] for name in names]
+
+
+@pytest.mark.nsjail
+async def test_a_program_that_forks_behind_the_gate_for_imports_fails_in_its_jail(make_draft):
+    with LocalServer(backend="nsjail", log_level="error") as server:
+        async with AsyncSandboxClient(server.address) as client:
+            draft = make_draft(programs.FORKS_HIDDEN)
+            forks, sound = await Gates(client, limits=LIMITS).judge(
+                [draft, make_draft(programs.SOUND)]
+            )
+    assert forks.reason == Reason.FUZZ, forks.detail
+    assert forks.finding.transcript
+    assert sound.passed, sound.detail
 
 
 def test_fifty_distinct_fuzzed_actions_stay_within_the_programs_limit():

@@ -206,9 +206,19 @@ class Designer:
             return dataclasses.replace(draft, hint=hint, reason=Reason.HINT, detail=str(error))
         return dataclasses.replace(draft, hint=hint)
 
-    async def validate(self, drafts: Sequence[Draft]) -> list[GateReport]:
-        """Run the gates on drafts; reports in the same order. Never raises for a draft."""
-        return await self._gates.judge(self._without_twins(drafts))
+    async def validate(
+        self, drafts: Sequence[Draft], on_report: Callable[[GateReport], None] | None = None
+    ) -> list[GateReport]:
+        """Run the gates on drafts; never raises for a draft.
+
+        Args:
+            drafts: What was read.
+            on_report: Called with each report as it comes.
+
+        Returns:
+            Reports, in the drafts' order.
+        """
+        return await self._gates.judge(self._without_twins(drafts), on_report)
 
     def _without_twins(self, drafts: Sequence[Draft]) -> list[Draft]:
         seen: dict[str, str] = {}

@@ -11,7 +11,7 @@ runs in this process.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from sandbox_api.client import AsyncSandboxClient
@@ -95,8 +95,10 @@ class Gates:
             *more,
         )
 
-    async def judge(self, drafts: Sequence[Draft]) -> list[GateReport]:
-        """Judge drafts; reports in the same order.
+    async def judge(
+        self, drafts: Sequence[Draft], on_report: Callable[[GateReport], None] | None = None
+    ) -> list[GateReport]:
+        """Judge drafts; reports in the same order, and each as it comes to `on_report`.
 
         Drafts that come with a reason keep it. Nothing is raised for a program or for the
         service: the reports say UNJUDGED where the service kept failing.
@@ -107,7 +109,10 @@ class Gates:
         async def judge_one(subject: Subject) -> GateReport:
             async with slots:
                 await self._judge(subject, clock)
-            return subject.report()
+            report = subject.report()
+            if on_report is not None:
+                on_report(report)
+            return report
 
         async with Player(self._client) as player, asyncio.TaskGroup() as group:
             tasks = [

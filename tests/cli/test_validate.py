@@ -120,8 +120,8 @@ def test_without_a_verdict_the_exit_code_is_3(monkeypatch, address, tmp_path, ca
 
     judge = Designer.validate
 
-    async def fail(self, drafts):
-        reports = await judge(self, drafts)
+    async def fail(self, drafts, on_report):
+        reports = await judge(self, drafts, on_report)
         return [replace(report, reason=Reason.UNJUDGED) for report in reports]
 
     monkeypatch.setattr(Designer, "validate", fail)

@@ -4,14 +4,19 @@ A client of the sandbox and nothing more: no program runs in this process, and n
 """
 
 from designer.archive import Archive, ArchiveError, Remembered
+from designer.corpus import Corpus, CorpusError
 from designer.designer import Designer
 from designer.drafts import DesignRequest, Draft, Exchange, Finding, GateReport, Reason
 from designer.gates import Gate, Gates
+from designer.lineage import LineageShares
 from designer.settings import GateSettings
+from designer.writing import WritingOutcome, WritingSettings
 
 __all__ = [
     "Archive",
     "ArchiveError",
+    "Corpus",
+    "CorpusError",
     "DesignRequest",
     "Designer",
     "Draft",
@@ -21,6 +26,9 @@ __all__ = [
     "GateReport",
     "GateSettings",
     "Gates",
+    "LineageShares",
     "Reason",
     "Remembered",
+    "WritingOutcome",
+    "WritingSettings",
 ]

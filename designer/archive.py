@@ -69,6 +69,16 @@ _MIGRATIONS = (
         PRIMARY KEY (env_id, step)
     );
     """,
+    """
+    ALTER TABLE environments ADD COLUMN parents_json TEXT NOT NULL DEFAULT '[]'; -- env_ids
+    ALTER TABLE environments ADD COLUMN operator TEXT NOT NULL DEFAULT 'new';
+    -- Id of the grounding document; empty for none.
+    ALTER TABLE environments ADD COLUMN document TEXT NOT NULL DEFAULT '';
+    -- env_id of the refused draft that this one mends; empty for a first draft.
+    ALTER TABLE environments ADD COLUMN repair_of TEXT NOT NULL DEFAULT '';
+    ALTER TABLE environments ADD COLUMN round INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE environments ADD COLUMN difficulty TEXT NOT NULL DEFAULT '';
+    """,
 )
 
 
@@ -210,6 +220,12 @@ class Archive:
             "gate_reason": str(report.reason),
             "gate_detail": report.detail,
             "gate_cost_json": json.dumps({k: round(v, 6) for k, v in report.cost_s.items()}),
+            "parents_json": json.dumps(request.parents),
+            "operator": str(request.operator),
+            "document": request.document,
+            "repair_of": request.repair_of,
+            "round": request.round,
+            "difficulty": request.difficulty,
         }
         names = ", ".join(row)
         marks = ", ".join(f":{name}" for name in row)
@@ -292,6 +308,15 @@ class Archive:
             (step, step),
         )
         return {reason: count for reason, count in rows}
+
+    def document_counts(self, *, before_step: int) -> dict[str, int]:
+        """How many first drafts each document was drawn for, in steps before this one."""
+        rows = self._connection.execute(
+            "SELECT document, COUNT(*) FROM environments"
+            " WHERE document != '' AND round = 0 AND created_step < ? GROUP BY document",
+            (before_step,),
+        )
+        return {document: count for document, count in rows}
 
     def sample_memory(
         self, skill: str, count: int, rng: random.Random, *, before_step: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,27 +13,37 @@ from sandbox_api.client import AsyncSandboxClient
 from sandbox_api.types import Limits
 
 from designer import families
-from designer.archive import Archive
+from designer import skills as code_skills
+from designer.archive import Archive, Remembered
 from designer.completions import CompletionError, read_code, read_hint, read_spec
-from designer.drafts import DesignRequest, Draft, GateReport, Reason
+from designer.corpus import Corpus, Document
+from designer.drafts import DesignRequest, Draft, Finding, GateReport, Operator, Reason
+from designer.game_prompts import DIFFICULTIES, code_messages
 from designer.gates import Gates
 from designer.hints import HintError, check_hint_text
 from designer.inspection import program_hash
-from designer.prompts import (
-    DIFFICULTIES,
-    PROMPT_STYLES,
-    code_messages,
-    hint_messages,
-    structured_messages,
-)
+from designer.lineage import CANDIDATES, Descent, LineageShares, descend
+from designer.prompts import PROMPT_STYLES, hint_messages, structured_messages
 from designer.repair import repair_braces
+from designer.repair_prompts import hint_repair_messages, repair_messages
 from designer.settings import GateSettings
+from designer.writing import Progress, Writer, Writing, WritingOutcome, WritingSettings
 
 METHODS = ("structured", "free_code")
 
 # A game answers in milliseconds. What hangs would hold up all drafts of its batch, so these
 # are tighter than the server's defaults, and wide enough for a machine ten times overbooked.
 DEFAULT_LIMITS = Limits(step_timeout_s=5.0, load_timeout_s=10.0)
+
+# Verdicts that say nothing of a fault that could be mended.
+_UNMENDABLE = frozenset({Reason.HELD_OUT, Reason.DUPLICATE, Reason.UNJUDGED})
+
+
+def skills_of(method: str) -> dict[str, str]:
+    """Skills that can be designed for by a method, and their names."""
+    if method == "structured":
+        return families.SKILLS
+    return {key: skill.name for key, skill in code_skills.SKILLS.items()}
 
 
 class Designer:
@@ -44,18 +55,23 @@ class Designer:
         client: Connected to the sandbox that judges.
         archive: Where everything is remembered.
         method: "structured" or "free_code".
-        skills: Keys of `designer.families.SKILLS`; empty for all of them.
+        skills: Keys of `skills_of(method)`; empty for all of them.
         max_turns: Turn cap that environments are written for; `max_turns` may be set anew
             when a horizon stage moves it.
         seed: For skills, memory, and the seeds in requests.
         prompt_style: "compact" or "chat"; free code is always asked for in chat.
         skills_per_step: Skills among which one step's slots are shared out; few, so that
-            several designs of a skill can be compared with each other.
+            several designs of a skill can be compared with each other. All take turns.
+        steps_per_cycle: Training steps from one step that designs to the next.
         memory_size: Remembered environments in a chat prompt.
         allow_held_out: Accept worlds kept for evaluation; for use without training only.
         refuse_remembered: Refuse what an earlier step designed already. Twins in one batch
             are always refused.
-        grounding: Called with (slot, step) for a document to draw a game from.
+        corpus: Documents that the settings of programs are drawn from; None for none.
+        document_quota: Environments of a document before all others had as many; 0 for no
+            quota.
+        lineage: Shares of requests that start from remembered environments.
+        writing: How a round of writing goes.
         limits: Limits of the programs' episodes, in the gates and in training.
         runtime: Runtime of the server; empty means its default.
         settings: How hard the gates look.
@@ -75,10 +91,14 @@ class Designer:
         seed: int = 0,
         prompt_style: str = "chat",
         skills_per_step: int = 3,
+        steps_per_cycle: int = 1,
         memory_size: int = 3,
         allow_held_out: bool = False,
         refuse_remembered: bool = False,
-        grounding: Callable[[int, int], str] | None = None,
+        corpus: Corpus | None = None,
+        document_quota: int = 0,
+        lineage: LineageShares | None = None,
+        writing: WritingSettings | None = None,
         limits: Limits | None = DEFAULT_LIMITS,
         runtime: str = "",
         settings: GateSettings | None = None,
@@ -86,22 +106,33 @@ class Designer:
         _check_choice("method", method, METHODS)
         _check_choice("prompt style", prompt_style, PROMPT_STYLES)
         for skill in skills:
-            _check_choice("skill", skill, tuple(families.SKILLS))
+            _check_choice("skill", skill, tuple(skills_of(method)))
         self.archive = archive
         self.method = method
-        self.skills = tuple(skills) or tuple(families.SKILLS)
+        self.skills = tuple(skills) or tuple(skills_of(method))
         self.max_turns = max_turns
         self._seed = seed
         self._prompt_style = prompt_style
         self._skills_per_step = skills_per_step
+        self._steps_per_cycle = steps_per_cycle
         self._memory_size = memory_size
         self._allow_held_out = allow_held_out
         self._refuse_remembered = refuse_remembered
-        self._grounding = grounding
+        self._corpus = corpus
+        self._document_quota = document_quota
+        self._lineage = lineage or LineageShares()
+        self._writing = writing or WritingSettings()
         self._gates = Gates(client, settings=settings, limits=limits, runtime=runtime, seed=seed)
         self._step = -1
         self._asked = 0
         self._recorded = 0
+        self._documents: Counter[str] = Counter()
+
+    async def write(
+        self, writer: Writer, n: int, step: int, progress: Progress | None = None
+    ) -> WritingOutcome:
+        """Have n environments written, judged, mended and remembered; see `Writing`."""
+        return await Writing(self, writer, self._writing, progress).run(n, step)
 
     def rewind(self, step: int) -> None:
         """Forget what was recorded after `step`: a resumed run does those steps again."""
@@ -121,8 +152,9 @@ class Designer:
         if step != self._step:
             self.archive.discard_step(step)
             self._step, self._asked, self._recorded = step, 0, 0
-        rng = random.Random(f"{self._seed} skills {step}")
-        chosen = rng.sample(self.skills, min(self._skills_per_step, len(self.skills)))
+            if self._corpus is not None:
+                self._documents = Counter(self.archive.document_counts(before_step=step))
+        chosen = self._skills_of(step)
         requests = []
         for _ in range(n):
             slot = self._asked
@@ -130,19 +162,41 @@ class Designer:
             requests.append(self._request(slot, chosen[slot % len(chosen)], step))
         return requests
 
+    def _skills_of(self, step: int) -> list[str]:
+        """The skills whose turn it is, in an order that the seed gives."""
+        order = random.Random(f"{self._seed} skills").sample(self.skills, len(self.skills))
+        count = min(self._skills_per_step, len(order))
+        first = step // self._steps_per_cycle * count
+        return [order[(first + index) % len(order)] for index in range(count)]
+
     def _request(self, slot: int, skill: str, step: int) -> DesignRequest:
         rng = random.Random(f"{self._seed} design {step} {slot}")
+        structured = self.method == "structured"
         memory = []
-        if self.method == "free_code" or self._prompt_style == "chat":
+        if not structured or self._prompt_style == "chat":
             memory = self.archive.sample_memory(skill, self._memory_size, rng, before_step=step)
+        descent = self._descent(skill, rng, step)
+        document = None if structured else self._document(rng)
+        difficulty = ""
         schema = None
-        if self.method == "structured":
-            messages = structured_messages(self._prompt_style, skill, self.max_turns, memory)
-            schema = json.dumps(families.spec_schema(skill))
+        if structured:
+            messages = structured_messages(
+                self._prompt_style, skill, self.max_turns, memory, descent
+            )
+            wanted = descent.schema if descent and descent.schema else families.spec_schema(skill)
+            schema = json.dumps(wanted)
         else:
-            document = self._grounding(slot, step) if self._grounding else ""
-            difficulty = rng.choice(DIFFICULTIES)
-            messages = code_messages(skill, difficulty, self.max_turns, memory, document)
+            if descent is None or descent.operator in (Operator.THEME, Operator.CROSSOVER):
+                difficulty = rng.choice(DIFFICULTIES)
+            messages = code_messages(
+                skill,
+                difficulty,
+                self.max_turns,
+                memory,
+                rng,
+                document=document,
+                descent=descent,
+            )
         return DesignRequest(
             slot=slot,
             skill=skill,
@@ -151,7 +205,29 @@ class Designer:
             json_schema=schema,
             max_turns=self.max_turns,
             seed=rng.getrandbits(31),
+            difficulty=difficulty,
+            operator=descent.operator if descent else Operator.NEW,
+            parents=tuple(parent.env_id for parent in descent.parents) if descent else (),
+            document=document.document_id if document else "",
         )
+
+    def _descent(self, skill: str, rng: random.Random, step: int) -> Descent | None:
+        if not self._lineage.total:
+            return None
+        operator = self._lineage.draw(rng)
+        if operator == Operator.NEW:
+            return None
+        memory: list[Remembered] = self.archive.sample_memory(
+            skill, CANDIDATES, rng, before_step=step
+        )
+        return descend(operator, memory, rng, structured=self.method == "structured")
+
+    def _document(self, rng: random.Random) -> Document | None:
+        if self._corpus is None:
+            return None
+        document = self._corpus.draw(rng, self._documents, self._document_quota)
+        self._documents[document.document_id] += 1
+        return document
 
     def parse(self, request: DesignRequest, completion: str) -> Draft:
         """Read a completion; what cannot be used has a reason and never raises."""
@@ -206,6 +282,32 @@ class Designer:
             return dataclasses.replace(draft, hint=hint, reason=Reason.HINT, detail=str(error))
         return dataclasses.replace(draft, hint=hint)
 
+    def repair_request(self, report: GateReport, env_id: str) -> DesignRequest | None:
+        """Ask the model to mend a refused draft; None where there is nothing to mend.
+
+        Where the hint alone was at fault, a hint is asked for.
+
+        Args:
+            report: The verdict.
+            env_id: What the archive calls the refused draft.
+        """
+        draft = report.draft
+        if report.passed or report.reason in _UNMENDABLE:
+            return None
+        finding = report.finding or Finding(Reason(report.reason), report.detail)
+        mended = dataclasses.replace(
+            draft.request,
+            seed=random.Random(f"{draft.request.seed} mended").getrandbits(31),
+            repair_of=env_id,
+            round=draft.request.round + 1,
+        )
+        if report.reason != Reason.HINT:
+            style = self._prompt_style if draft.request.method == "structured" else "chat"
+            return dataclasses.replace(mended, messages=repair_messages(draft, finding, style))
+        if draft.request.method == "structured":
+            return None  # the hint is ours
+        return dataclasses.replace(mended, messages=hint_repair_messages(draft, finding))
+
     async def validate(
         self, drafts: Sequence[Draft], on_report: Callable[[GateReport], None] | None = None
     ) -> list[GateReport]:
@@ -239,10 +341,11 @@ class Designer:
             kept.append(draft)
         return kept
 
-    def remember(self, report: GateReport, step: int) -> None:
-        """Store a verdict, refused drafts too."""
-        self.archive.record_design(report, step, self._recorded)
+    def remember(self, report: GateReport, step: int) -> str:
+        """Store a verdict, refused drafts too; returns what the archive calls it."""
+        env_id = self.archive.record_design(report, step, self._recorded)
         self._recorded += 1
+        return env_id
 
     def record_plays(self, env_id: str, step: int, plays: Sequence[Mapping[str, Any]]) -> None:
         """Store an environment's plays of a step; see `Archive.record_plays`."""

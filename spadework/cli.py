@@ -24,7 +24,9 @@ from spadework.console import (
 
 # What `pip install spadework[train]` brings, by the name it is imported under.
 TRAIN_PACKAGES = {"torch", "transformers", "trl", "accelerate", "tokenizers", "xgrammar"}
-TRAIN_PACKAGES |= {"tensorboard", "yaml", "httpx", "datasets"}
+TRAIN_PACKAGES |= {"tensorboard", "yaml", "datasets"}
+# Package by package, the extra that brings it.
+EXTRAS = {**dict.fromkeys(TRAIN_PACKAGES, "train"), "openai": "endpoint", "httpx2": "endpoint"}
 
 COMMANDS: tuple[str, ...] = ("serve", "token", "doctor", "validate", "play", "design", "train")
 COMMANDS += ("report", "bench", "scale")
@@ -83,9 +85,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, CommandError):
             print_error(str(error))
             return error.exit_code
-        if isinstance(error, ModuleNotFoundError) and _root(error.name) in TRAIN_PACKAGES:
+        if isinstance(error, ModuleNotFoundError) and _root(error.name) in EXTRAS:
+            extra = EXTRAS[_root(error.name)]
             print_error(
-                f"this needs {error.name}; install it with: pip install 'spadework[train]'"
+                f"this needs {error.name}; install it with: pip install 'spadework[{extra}]'"
             )
             return FAILED
         reason = str(error) or "no message"

@@ -92,6 +92,8 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 class Bar(Protocol):
     """A progress bar."""
 
+    def begin(self, description: str, total: float) -> None: ...
+
     def advance(self, steps: float = 1) -> None: ...
 
     def describe(self, text: str) -> None: ...
@@ -124,6 +126,9 @@ def progress(description: str, total: float | None) -> Iterator[Bar]:
         task = shown.add_task(description, total=total)
 
         class _Bar:
+            def begin(self, description: str, total: float) -> None:
+                shown.reset(task, description=description, total=total)
+
             def advance(self, steps: float = 1) -> None:
                 shown.advance(task, steps)
 

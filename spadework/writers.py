@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-import asyncio
+import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+from trainer.protocols import Answer
 
 if TYPE_CHECKING:
     from designer import DesignRequest
+    from trainer.endpoint import Endpoint
+    from trainer.endpoint_config import EndpointConfig
+    from trainer.writers import ModelWriter
+
+# Draws of a specification that is not kept for evaluation; of a narrow grammar all may be.
+HELD_OUT_DRAWS = 100
 
 
 class Writer(Protocol):
-    """Anything that completes the designer's requests."""
+    """Anything that completes the designer's requests, and can be closed."""
 
-    async def complete(self, requests: Sequence[DesignRequest], max_tokens: int) -> list[str]:
-        """One completion a request, in order."""
+    async def complete(
+        self,
+        requests: Sequence[DesignRequest],
+        max_tokens: int,
+        done: Callable[[], None] | None = None,
+    ) -> list[Answer | None]:
+        """One answer a request, in order; None where the budget did not reach."""
+
+    def spent(self) -> str:
+        """What it cost so far, for people; empty where it costs nothing."""
 
     async def aclose(self) -> None:
         """Let go of what it holds."""
@@ -24,84 +41,65 @@ class Writer(Protocol):
 class RandomWriter:
     """Draws specifications evenly: what designing without any model gives."""
 
-    async def complete(self, requests: Sequence[DesignRequest], max_tokens: int) -> list[str]:
-        from designer.families import held_out, random_spec, spec_text
+    async def complete(
+        self,
+        requests: Sequence[DesignRequest],
+        max_tokens: int,
+        done: Callable[[], None] | None = None,
+    ) -> list[Answer | None]:
+        from designer.families import draw_spec, held_out, spec_text
 
-        completions = []
+        answers: list[Answer | None] = []
         for request in requests:
-            generator = random.Random(request.seed)
-            spec = random_spec(generator, request.skill)
-            while held_out(spec):
-                spec = random_spec(generator, request.skill)
-            completions.append(spec_text(spec))
-        return completions
+            rng = random.Random(request.seed)
+            schema = json.loads(request.json_schema or "{}")
+            for _ in range(HELD_OUT_DRAWS):
+                spec = draw_spec(schema, rng)
+                if not held_out(spec):
+                    break
+            answers.append(Answer(spec_text(spec)))
+            if done is not None:
+                done()
+        return answers
+
+    def spent(self) -> str:
+        """Nothing."""
+        return ""
 
     async def aclose(self) -> None:
         """Nothing to let go of."""
 
 
-class EndpointWriter:
-    """Asks an OpenAI-compatible server."""
+def endpoint_writer(config: EndpointConfig, temperature: float, folder: Path) -> Endpoint:
+    """A server that writes; its answers are kept in a folder.
 
-    def __init__(self, url: str, model: str, key_variable: str, temperature: float) -> None:
-        from trainer.config import DesignConfig
-        from trainer.endpoint import EndpointDesigner
+    Raises:
+        LedgerError: If the folder holds a broken ledger.
+    """
+    from trainer.endpoint import Endpoint
+    from trainer.ledger import LEDGER_FILE, Ledger
 
-        self._endpoint = EndpointDesigner(
-            DesignConfig(endpoint=url, endpoint_model=model, endpoint_key_variable=key_variable),
-            temperature=temperature,
-        )
-
-    async def complete(self, requests: Sequence[DesignRequest], max_tokens: int) -> list[str]:
-        prompts = [(request.messages, request.json_schema) for request in requests]
-        return await self._endpoint.complete(prompts, max_tokens=max_tokens)
-
-    async def aclose(self) -> None:
-        await self._endpoint.aclose()
+    return Endpoint(config, temperature=temperature, ledger=Ledger(folder / LEDGER_FILE))
 
 
-class ModelWriter:
-    """Samples from a transformers model, under the request's grammar where it has one."""
+def model_writer(name: str, temperature: float, context_tokens: int, seed: int) -> ModelWriter:
+    """A transformers model in this process.
 
-    def __init__(self, name: str, temperature: float, context_tokens: int, seed: int) -> None:
-        """Load the model.
+    Raises:
+        ModelSourceError: If its weights cannot be had.
+    """
+    from trainer.chat import ChatFormat
+    from trainer.config import ModelConfig
+    from trainer.generation import TransformersGenerator
+    from trainer.models import load_model
+    from trainer.writers import ModelWriter
 
-        Raises:
-            ModelSourceError: If its weights cannot be had.
-        """
-        from trainer.chat import ChatFormat
-        from trainer.config import ModelConfig
-        from trainer.generation import TransformersGenerator
-        from trainer.models import load_model
-
-        model, tokenizer = load_model(
-            ModelConfig(name=name), context_tokens=context_tokens, seed=seed
-        )
-        self._generator = TransformersGenerator(model, tokenizer, max_rows=16)
-        self._generator.begin(seed)
-        self._chat = ChatFormat(tokenizer)
-        self._temperature = temperature
-        self._context_tokens = context_tokens
-
-    async def complete(self, requests: Sequence[DesignRequest], max_tokens: int) -> list[str]:
-        from trainer.generation import GenerationRequest
-        from trainer.grammar import Grammar
-
-        asked = []
-        for request in requests:
-            prompt_ids = self._chat.prompt(request.messages)
-            room = self._context_tokens - len(prompt_ids)
-            schema = request.json_schema
-            asked.append(
-                GenerationRequest(
-                    prompt_ids=prompt_ids,
-                    max_new_tokens=max(1, min(max_tokens, room)),
-                    temperature=self._temperature,
-                    grammar=Grammar(json_schema=schema) if schema else None,
-                )
-            )
-        completions = await asyncio.to_thread(self._generator.generate, asked)
-        return [self._chat.text(completion.token_ids) for completion in completions]
-
-    async def aclose(self) -> None:
-        """Nothing to let go of."""
+    model, tokenizer = load_model(ModelConfig(name=name), context_tokens=context_tokens, seed=seed)
+    generator = TransformersGenerator(model, tokenizer, max_rows=16)
+    generator.begin(seed)
+    return ModelWriter(
+        generator,
+        ChatFormat(tokenizer),
+        temperature=temperature,
+        context_tokens=context_tokens,
+    )

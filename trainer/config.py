@@ -18,13 +18,14 @@ from typing import Any
 
 import yaml
 
-DESIGNER_REWARDS = ("blend", "regret", "plateau", "learning_potential", "variance", "learnability")
+from trainer.design_config import DESIGN_CHOICES, DESIGN_MINIMUM, DesignConfig
+from trainer.endpoint_config import ENDPOINT_MINIMUM, EndpointConfig
+
 # Tested to be what `trainer.advantages` has, which imports more than a configuration may; and
 # PPO, whose critic is in `trainer.critic`.
 ESTIMATORS = ("grpo", "centred", "rloo", "reinforce++", "reinforce++-baseline", "ppo")
 CREDITS = ("episode", "turn", "to_go")
 LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo")
-METHODS = ("structured", "free_code")
 
 
 class ConfigError(ValueError):
@@ -66,51 +67,6 @@ class GenerationConfig:
     temperature: float = 1.0
     context_tokens: int = 1024
     threads: int = 1
-
-
-@dataclass(frozen=True)
-class DesignConfig:
-    """The designer role.
-
-    Attributes:
-        method: `structured` (a specification under a grammar) or `free_code`.
-        skills: Skills to design for and to be evaluated on; empty for all of them.
-        refuse_remembered: Refuse what an earlier step designed already, so that the agent
-            keeps meeting new worlds.
-        explore: Share of a structured design's choices that are drawn evenly from what the
-            grammar allows. Both roles share their weights, so what the agent learns moves
-            the designer too; without exploration a small model soon writes one world only.
-        environments: Environments asked for in a cycle (B).
-        replay_steps: Training steps that play the same environments (k).
-        attempts: Rounds of designing in a cycle until `environments` have passed the gates.
-        max_tokens: Longest completion of the designer.
-        hint_max_tokens: Longest hint, where the model writes it.
-        reward: Name of the designer's reward; see `trainer.rewards`.
-        train: Whether designer completions train the model.
-        advantage_scale_cap: Upper bound of the scale s of designer advantages.
-        hinted_floor: Least hinted mean return of an environment that can earn a reward.
-        endpoint: Base URL of an OpenAI-compatible server that designs instead of the
-            trained model; its rows never train. Empty for none.
-        endpoint_model: Model name at the endpoint.
-        endpoint_key_variable: Environment variable that holds the endpoint's key.
-    """
-
-    method: str = "structured"
-    skills: tuple[str, ...] = ()
-    refuse_remembered: bool = False
-    explore: float = 0.0
-    environments: int = 16
-    replay_steps: int = 4
-    attempts: int = 2
-    max_tokens: int = 256
-    hint_max_tokens: int = 120
-    reward: str = "blend"
-    train: bool = True
-    advantage_scale_cap: float = 50.0
-    hinted_floor: float = 0.05
-    endpoint: str = ""
-    endpoint_model: str = ""
-    endpoint_key_variable: str = "OPENAI_API_KEY"
 
 
 @dataclass(frozen=True)
@@ -254,6 +210,7 @@ class Config:
     model: ModelConfig = field(default_factory=ModelConfig)
     generation: GenerationConfig = field(default_factory=GenerationConfig)
     design: DesignConfig = field(default_factory=DesignConfig)
+    endpoint: EndpointConfig = field(default_factory=EndpointConfig)
     play: PlayConfig = field(default_factory=PlayConfig)
     update: UpdateConfig = field(default_factory=UpdateConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
@@ -327,8 +284,11 @@ def validate(config: Config) -> None:
             low = _MINIMUM.get(f"{section.name}.{name}")
             if low is not None and value < low:
                 raise ConfigError(f"{section.name}.{name} is {value}; it must be at least {low}")
-    _one_of("design.method", config.design.method, METHODS)
-    _one_of("design.reward", config.design.reward, DESIGNER_REWARDS)
+    for name, choices in DESIGN_CHOICES.items():
+        _one_of(f"design.{name}", getattr(config.design, name), choices)
+    for problem in (config.design.problem(), config.endpoint.problem()):
+        if problem:
+            raise ConfigError(problem)
     _one_of("update.estimator", config.update.estimator, ESTIMATORS)
     _one_of("update.credit", config.update.credit, CREDITS)
     _one_of("update.loss", config.update.loss, LOSSES)
@@ -345,14 +305,10 @@ def validate(config: Config) -> None:
         )
     if config.generation.temperature <= 0:
         raise ConfigError("generation.temperature must be above 0: training needs exploration")
-    if not 0 <= config.design.explore <= 1:
-        raise ConfigError(f"design.explore is {config.design.explore}; it must be in [0, 1]")
     if not 0 < config.update.gamma <= 1:
         raise ConfigError(f"update.gamma is {config.update.gamma}; it must be in (0, 1]")
     if config.model.hidden_size % config.model.heads:
         raise ConfigError("model.hidden_size must be a multiple of model.heads")
-    if bool(config.design.endpoint) != bool(config.design.endpoint_model):
-        raise ConfigError("design.endpoint and design.endpoint_model go together; set both")
     if not config.run.name or Path(config.run.name).name != config.run.name:
         raise ConfigError(f"run.name {config.run.name!r} must be a single folder name")
     if any(turns < 1 for turns in config.play.horizon_stages):
@@ -371,18 +327,14 @@ def horizon(play: PlayConfig, step: int) -> tuple[int, int]:
 
 
 _MINIMUM = {
+    **DESIGN_MINIMUM,
+    **ENDPOINT_MINIMUM,
     "model.hidden_size": 8,
     "model.layers": 1,
     "model.heads": 1,
     "model.intermediate_size": 8,
     "generation.context_tokens": 16,
     "generation.threads": 1,
-    "design.environments": 1,
-    "design.replay_steps": 1,
-    "design.attempts": 1,
-    "design.max_tokens": 1,
-    "design.hint_max_tokens": 1,
-    "design.advantage_scale_cap": 0,
     "play.group_size": 2,
     "play.max_turns": 1,
     "play.max_action_tokens": 1,

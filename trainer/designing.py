@@ -1,20 +1,14 @@
-"""One cycle of designing: prompts, completions, hints, gates."""
+"""One cycle of designing: enough environments for a cycle's slots, whoever writes them."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from trainer.chat import ChatFormat
+from trainer.budget import BudgetSpentError
 from trainer.config import DesignConfig
-from trainer.endpoint import EndpointDesigner
 from trainer.environments import ActiveEnvironment, DesignSample
-from trainer.generation import Completion, GenerationRequest, Generator
-from trainer.grammar import Grammar
-from trainer.protocols import Designer
+from trainer.protocols import Designer, Writer, Written
 
 
 @dataclass
@@ -22,129 +16,91 @@ class DesignOutcome:
     """What a cycle of designing gave.
 
     Attributes:
-        gates: Drafts by reason code, `OK` included.
-        drafts: Completions asked for.
+        gates: Drafts by reason code, `OK` and repairs included.
+        drafts: First drafts asked for and written.
+        mended: Environments that passed after a repair.
     """
 
     environments: list[ActiveEnvironment] = field(default_factory=list)
     gates: Counter[str] = field(default_factory=Counter)
     drafts: int = 0
+    mended: int = 0
 
 
 class DesignRound:
-    """Asks a model for environments until enough have passed the gates."""
+    """Has environments written until enough have passed the gates.
 
-    def __init__(
-        self,
-        designer: Designer,
-        generator: Generator,
-        chat: ChatFormat,
-        config: DesignConfig,
-        *,
-        temperature: float,
-        context_tokens: int,
-        endpoint: EndpointDesigner | None = None,
-    ) -> None:
+    Args:
+        designer: Asks, judges and remembers.
+        writer: The trained model, or an endpoint.
+        config: How many, how often, and which completions train.
+    """
+
+    def __init__(self, designer: Designer, writer: Writer, config: DesignConfig) -> None:
         self._designer = designer
-        self._generator = generator
-        self._chat = chat
+        self._writer = writer
         self._config = config
-        self._temperature = temperature
-        self._context_tokens = context_tokens
-        self._endpoint = endpoint
 
-    async def run(self, step: int) -> DesignOutcome:
+    async def run(self, step: int, max_turns: int) -> DesignOutcome:
         """Fill the cycle's slots, in at most `attempts` rounds.
 
         Args:
             step: Training step, from 1.
+            max_turns: Turn cap in force.
+
+        Raises:
+            BudgetSpentError: If the budget reaches for no environment at all.
         """
         outcome = DesignOutcome()
+        self._designer.max_turns = max_turns
         for _ in range(self._config.attempts):
             missing = self._config.environments - len(outcome.environments)
             if missing <= 0:
                 break
-            await self._attempt(missing, step, outcome)
+            unanswered = await self._attempt(missing, step, outcome)
+            if unanswered and not outcome.environments:
+                raise BudgetSpentError(
+                    "the endpoint's budget is spent, and the run stops here: go on with "
+                    "--resume and a higher endpoint.budget_tokens or endpoint.budget_money"
+                )
+            if unanswered:
+                break
         return outcome
 
-    async def _attempt(self, n: int, step: int, outcome: DesignOutcome) -> None:
-        requests = self._designer.requests(n, step)
-        texts, samples = await self._complete(requests, self._config.max_tokens)
-        drafts = [
-            self._designer.parse(request, text)
-            for request, text in zip(requests, texts, strict=True)
-        ]
-        drafts = await self._add_hints(drafts)
-        reports = await self._designer.validate(drafts)
+    async def _attempt(self, n: int, step: int, outcome: DesignOutcome) -> int:
+        """Ask for n more; returns how many the budget did not reach for."""
+        written = await self._designer.write(self._writer, n, step)
         taken = {environment.env_id for environment in outcome.environments}
-        outcome.drafts += len(reports)
-        for report, sample in zip(reports, samples, strict=True):
-            outcome.gates[report.reason] += 1
-            self._designer.remember(report, step)
+        outcome.drafts += len(written.written)
+        outcome.gates += written.reasons
+        outcome.mended += written.mended
+        for entry in written.written:
             # The same program twice in a cycle is one environment: its plays would be pooled.
-            if not report.passed or report.env_id in taken:
-                continue
-            taken.add(report.env_id)
-            request = report.draft.request
-            outcome.environments.append(
-                ActiveEnvironment(
-                    env_id=report.env_id,
-                    slot=len(outcome.environments),
-                    skill=request.skill,
-                    family=report.draft.family,
-                    source=report.draft.source,
-                    hint=report.draft.hint or "",
-                    max_turns=request.max_turns,
-                    program_id=report.program.program_id,
-                    limits=report.program.limits,
-                    created_step=step,
-                    sample=sample,
+            if entry.report.passed and entry.report.env_id not in taken:
+                taken.add(entry.report.env_id)
+                outcome.environments.append(
+                    self._environment(entry, len(outcome.environments), step)
                 )
-            )
+        return written.unanswered
 
-    async def _add_hints(self, drafts: list[Any]) -> list[Any]:
-        wanted = [
-            (i, request)
-            for i, draft in enumerate(drafts)
-            if draft.reason is None and (request := self._designer.hint_request(draft)) is not None
-        ]
-        if wanted:
-            texts, _ = await self._complete([r for _, r in wanted], self._config.hint_max_tokens)
-            for (i, _), text in zip(wanted, texts, strict=True):
-                drafts[i] = self._designer.accept_hint(drafts[i], text)
-        return drafts
-
-    async def _complete(
-        self, requests: Sequence[Any], max_tokens: int
-    ) -> tuple[list[str], list[DesignSample | None]]:
-        if self._endpoint is not None:
-            prompts = [(r.messages, r.json_schema) for r in requests]
-            texts = await self._endpoint.complete(prompts, max_tokens=max_tokens)
-            return texts, [None] * len(texts)
-        prompts_ids = [self._chat.prompt(r.messages) for r in requests]
-        completions = await asyncio.to_thread(
-            self._generator.generate,
-            [
-                GenerationRequest(
-                    prompt_ids=ids,
-                    max_new_tokens=max(1, min(max_tokens, self._context_tokens - len(ids))),
-                    temperature=self._temperature,
-                    explore=self._config.explore if r.json_schema else 0.0,
-                    grammar=Grammar(json_schema=r.json_schema) if r.json_schema else None,
-                )
-                for ids, r in zip(prompts_ids, requests, strict=True)
-            ],
+    def _environment(self, entry: Written, slot: int, step: int) -> ActiveEnvironment:
+        report = entry.report
+        draft = report.draft
+        return ActiveEnvironment(
+            env_id=report.env_id,
+            slot=slot,
+            skill=draft.request.skill,
+            family=draft.family,
+            source=draft.source,
+            hint=draft.hint or "",
+            max_turns=draft.request.max_turns,
+            program_id=report.program.program_id,
+            limits=report.program.limits,
+            created_step=step,
+            samples=self._trained(list(entry.samples)),
         )
-        texts = [self._chat.text(c.token_ids) for c in completions]
-        samples = [_sample(ids, c) for ids, c in zip(prompts_ids, completions, strict=True)]
-        return texts, samples
 
-
-def _sample(prompt_ids: list[int], completion: Completion) -> DesignSample:
-    return DesignSample(
-        prompt_ids=prompt_ids,
-        completion_ids=completion.token_ids,
-        logprobs=completion.logprobs,
-        decisions=[int(free) for free in completion.free],
-        allowed=completion.allowed,
-    )
+    def _trained(self, samples: list[DesignSample | None]) -> list[DesignSample]:
+        """The completions that the environment's reward trains."""
+        chosen = {"first": samples[:1], "last": samples[-1:], "all": samples}
+        return [s for s in chosen[self._config.repair_trains] if s is not None]

@@ -26,14 +26,20 @@ class DesignSample:
     decisions: list[int]
     allowed: list[AllowedTokens]
 
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> DesignSample:
+        """Read what `asdict` and JSON made of it."""
+        allowed = [None if a is None else tuple(a) for a in values["allowed"]]
+        return cls(**{**values, "allowed": allowed})
+
 
 @dataclass
 class ActiveEnvironment:
     """One environment over its k replays.
 
     Attributes:
-        sample: None where an endpoint wrote it.
         created_step: Training step (from 1) at which it was written.
+        samples: Completions that its reward trains; none where an endpoint wrote it.
         returns: Plain returns over all replays, lost plays left out.
         regret: Signed paired difference of returns, hinted minus plain; NaN until measured.
         regret_se: Its standard error.
@@ -51,7 +57,7 @@ class ActiveEnvironment:
     program_id: str
     limits: Limits
     created_step: int
-    sample: DesignSample | None = None
+    samples: list[DesignSample] = field(default_factory=list)
     returns: list[float] = field(default_factory=list)
     regret: float = math.nan
     regret_se: float = math.nan
@@ -98,10 +104,7 @@ class ActiveEnvironment:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> ActiveEnvironment:
         """Read what `to_json` wrote."""
-        sample = values["sample"]
-        if sample:
-            allowed = [None if a is None else tuple(a) for a in sample["allowed"]]
-            sample = DesignSample(**{**sample, "allowed": allowed})
+        samples = [DesignSample.from_json(sample) for sample in values["samples"]]
         missing = {k: math.nan for k in _MEASURED if values[k] is None}  # JSON has no NaN
         limits = Limits(**values["limits"])
-        return cls(**{**values, **missing, "sample": sample, "limits": limits})
+        return cls(**{**values, **missing, "samples": samples, "limits": limits})

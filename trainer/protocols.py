@@ -6,7 +6,8 @@ run passes them in.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -35,8 +36,6 @@ class DesignRequest(Protocol):
     """One completion that a designer wants from the model."""
 
     @property
-    def slot(self) -> int: ...
-    @property
     def skill(self) -> str: ...
     @property
     def messages(self) -> list[dict[str, Any]]: ...
@@ -44,6 +43,42 @@ class DesignRequest(Protocol):
     def json_schema(self) -> str | None: ...
     @property
     def max_turns(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model wrote.
+
+    Attributes:
+        text: The completion.
+        sample: What training needs of it; None where it cannot train.
+        error: Why there is no completion, where that is the request's fault; else empty.
+    """
+
+    text: str
+    sample: Any = None
+    error: str = ""
+
+
+class Writer(Protocol):
+    """Anything that completes a designer's requests."""
+
+    async def complete(
+        self,
+        requests: Sequence[Any],
+        max_tokens: int,
+        done: Callable[[], None] | None = None,
+    ) -> Sequence[Answer | None]:
+        """One answer a request, in order; None for what there is no budget for.
+
+        Args:
+            requests: See `DesignRequest`.
+            max_tokens: Longest completion.
+            done: Called for each answer.
+        """
+        ...
 
 
 class Draft(Protocol):
@@ -76,24 +111,40 @@ class GateReport(Protocol):
     def passed(self) -> bool: ...
 
 
+class Written(Protocol):
+    """A draft's last verdict, and the samples that led to it."""
+
+    @property
+    def report(self) -> Any: ...
+    @property
+    def samples(self) -> Sequence[Any]: ...
+
+
+class WritingOutcome(Protocol):
+    """What a round of writing gave; see `designer.writing.WritingOutcome`."""
+
+    @property
+    def written(self) -> Sequence[Any]: ...
+    @property
+    def reasons(self) -> Counter[str]: ...
+    @property
+    def mended(self) -> int: ...
+    @property
+    def unanswered(self) -> int: ...
+
+
 class Designer(Protocol):
     """Turns completions of the model into validated environments, and remembers them."""
+
+    max_turns: int
 
     def rewind(self, step: int) -> None:
         """Forget what was recorded after `step`; 0 forgets all of a run."""
         ...
 
-    def requests(self, n: int, step: int) -> list[Any]: ...
-
-    def parse(self, request: Any, completion: str) -> Any: ...
-
-    def hint_request(self, draft: Any) -> Any | None: ...
-
-    def accept_hint(self, draft: Any, completion: str) -> Any: ...
-
-    async def validate(self, drafts: list[Any]) -> list[Any]: ...
-
-    def remember(self, report: Any, step: int) -> None: ...
+    async def write(self, writer: Writer, n: int, step: int) -> Any:
+        """Have n environments written, judged, mended and remembered."""
+        ...
 
     def record_plays(self, env_id: str, step: int, plays: list[dict[str, Any]]) -> None: ...
 

@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from rich.console import Console
@@ -21,17 +21,21 @@ from trainer.chat import ChatFormat
 from trainer.config import Config
 from trainer.critic import Critic, CriticSettings
 from trainer.designing import DesignRound
-from trainer.endpoint import EndpointDesigner
 from trainer.evaluation import EvaluationSuite, RandomPolicy
 from trainer.generation import TransformersGenerator
 from trainer.grpo import SelfPlayGRPOTrainer, grpo_arguments
+from trainer.ledger import LEDGER_FILE, Ledger
 from trainer.models import load_model
-from trainer.protocols import Designer, EvaluationItem, SandboxClient
+from trainer.protocols import Designer, EvaluationItem, SandboxClient, Writer
 from trainer.rollouts import ModelPolicy
 from trainer.rows import Row
 from trainer.runfolder import STATE_FILE, RunFolder, checkpoint_step
 from trainer.selfplay import SelfPlay, set_seeds, update_threads
 from trainer.summary import summarize, summary_table
+from trainer.writers import ModelWriter
+
+if TYPE_CHECKING:
+    from trainer.endpoint import Endpoint
 
 UPDATE_METRICS = {
     "loss": "update/loss",
@@ -130,20 +134,24 @@ class _Session:
         self._tokenizer = tokenizer
         self._generator = generator
         self._folder = folder
-        self._endpoint = (
-            EndpointDesigner(config.design, temperature=config.generation.temperature)
-            if config.design.endpoint
-            else None
-        )
-        design_round = DesignRound(
-            designer,
+        self._endpoint: Endpoint | None = None
+        writer: Writer = ModelWriter(
             generator,
             ChatFormat(tokenizer),
-            config.design,
             temperature=config.generation.temperature,
             context_tokens=config.generation.context_tokens,
-            endpoint=self._endpoint,
+            explore=config.design.explore,
         )
+        if config.endpoint.url:
+            # Only here: a run without an endpoint needs no client of one.
+            from trainer.endpoint import Endpoint
+
+            writer = self._endpoint = Endpoint(
+                config.endpoint,
+                temperature=config.generation.temperature,
+                ledger=Ledger(folder.path / LEDGER_FILE),
+            )
+        design_round = DesignRound(designer, writer, config.design)
         self.selfplay = SelfPlay(
             config,
             client,

@@ -27,7 +27,7 @@ from trainer.advantages import (
 from trainer.config import Config, horizon
 from trainer.critic import Critic
 from trainer.designing import DesignRound
-from trainer.environments import ActiveEnvironment
+from trainer.environments import ActiveEnvironment, DesignSample
 from trainer.evaluation import WIN_RETURN
 from trainer.generation import Generator
 from trainer.protocols import Designer, SandboxClient
@@ -124,7 +124,7 @@ class SelfPlay:
         self._generator.count.tokens, self._generator.count.seconds = 0, 0.0
         started = time.perf_counter()
         if replay == 0 or not self._environments:
-            await self._design(step)
+            await self._design(step, max_turns)
         self.row["time/design_s"] = time.perf_counter() - started
         started = time.perf_counter()
         new = [e for e in self._environments if e.created_step == step + 1]
@@ -139,20 +139,21 @@ class SelfPlay:
         self.row["time/play_s"] = time.perf_counter() - started
         return rows
 
-    async def _design(self, step: int) -> None:
-        outcome = await self._design_round.run(step + 1)
+    async def _design(self, step: int, max_turns: int) -> None:
+        outcome = await self._design_round.run(step + 1, max_turns)
         self.row.update({f"gates/{reason}": n for reason, n in outcome.gates.items()})
         self.row["designer/valid_share"] = outcome.gates["OK"] / max(1, outcome.drafts)
+        self.row["designer/mended"] = outcome.mended
         if outcome.environments:
             self._retire(self._environments)
             self._environments = outcome.environments
         else:  # the old ones serve another cycle, with their designers already rewarded
             for environment in self._environments:
-                environment.sample, environment.returns = None, []
+                environment.samples, environment.returns = [], []
 
     def _retire(self, environments: Sequence[ActiveEnvironment]) -> None:
         for environment in environments:
-            environment.sample, environment.returns = None, []
+            environment.samples, environment.returns = [], []
         self._retired = [*self._retired, *environments][-RETIRED_KEPT:]
 
     def _rehearsed(self, step: int) -> list[ActiveEnvironment]:
@@ -327,16 +328,18 @@ class SelfPlay:
                 "regret/se": std(regrets) / math.sqrt(len(regrets)),
             }
         )
-        if not design.train or design.endpoint:
+        samples = sum(len(environment.samples) for environment in written)
+        if not design.train or not samples:
             return []
         scale = designer_scale(
-            agent_rows, len(written), design.replay_steps, cap=design.advantage_scale_cap
+            agent_rows, samples, design.replay_steps, cap=design.advantage_scale_cap
         )
         advantages = designer_advantages(rewards, [e.skill for e in written], scale)
         return [
-            _designer_row(environment, advantage, stale=design.replay_steps > 1)
+            _designer_row(sample, advantage, stale=design.replay_steps > 1)
             for environment, advantage in zip(written, advantages, strict=True)
-            if environment.sample is not None and advantage
+            for sample in environment.samples
+            if advantage
         ]
 
     def _record_play(
@@ -417,9 +420,7 @@ def _agent_row(trajectory: Trajectory, turn_advantages: Sequence[float]) -> Row:
     )
 
 
-def _designer_row(environment: ActiveEnvironment, advantage: float, *, stale: bool) -> Row:
-    sample = environment.sample
-    assert sample is not None
+def _designer_row(sample: DesignSample, advantage: float, *, stale: bool) -> Row:
     return Row(
         role=DESIGNER,
         prompt_ids=sample.prompt_ids,

@@ -126,24 +126,33 @@ def spec_schema(skill: str | None = None) -> dict[str, Any]:
         SpecError: If the skill has no family.
     """
     branches = [
-        {
-            "type": "object",
-            "properties": {
-                FAMILY_KEY: {"type": "string", "enum": [family.name]},
-                **{
-                    name: {"type": "integer", "enum": list(allowed)}
-                    for name, allowed in family.parameters.items()
-                },
-            },
-            "required": [FAMILY_KEY, *family.parameters],
-            "additionalProperties": False,
-        }
+        narrowed_schema(family.name, family.parameters)
         for family in FAMILIES.values()
         if skill is None or family.skill == skill
     ]
     if not branches:
         raise SpecError(f"no family has the skill {skill!r}; skills are {list(SKILLS)}")
     return branches[0] if len(branches) == 1 else {"anyOf": branches}
+
+
+def narrowed_schema(family: str, allowed: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    """JSON schema of the specifications of one family with the values allowed."""
+    names = FAMILIES[family].parameters
+    return {
+        "type": "object",
+        "properties": {
+            FAMILY_KEY: {"type": "string", "enum": [family]},
+            **{name: {"type": "integer", "enum": list(allowed[name])} for name in names},
+        },
+        "required": [FAMILY_KEY, *names],
+        "additionalProperties": False,
+    }
+
+
+def draw_spec(schema: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
+    """Draw a specification that a schema of `spec_schema` or `narrowed_schema` allows."""
+    branch = rng.choice(schema["anyOf"]) if "anyOf" in schema else schema
+    return {name: rng.choice(values["enum"]) for name, values in branch["properties"].items()}
 
 
 def spec_text(spec: Spec) -> str:

@@ -19,7 +19,9 @@ from spadework.sandbox import add_server_arguments
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from sandbox_api import AsyncSandboxClient
 
+    from designer import Archive, Designer
     from trainer.config import Config
     from trainer.protocols import EvaluationItem
 
@@ -128,8 +130,8 @@ def resolve_config(args: argparse.Namespace) -> Config:
             raise ConfigError(f"{preset} is not of this version: {error}") from error
     flags = {
         "model.name": args.model,
-        "design.endpoint": args.endpoint,
-        "design.endpoint_model": args.endpoint_model,
+        "endpoint.url": args.endpoint,
+        "endpoint.model": args.endpoint_model,
         "run.seed": args.seed,
     }
     if args.run_dir is not None:
@@ -142,22 +144,13 @@ def resolve_config(args: argparse.Namespace) -> Config:
 async def _train(config: Config, address: str, resume: bool, shown: Console) -> dict[str, Any]:
     from sandbox_api import AsyncSandboxClient
 
-    from designer import Archive, Designer
+    from designer import Archive
     from trainer.run import run as run_training
 
     config.folder.mkdir(parents=True, exist_ok=True)
     async with AsyncSandboxClient(address) as client:
         with Archive(config.folder / "archive.sqlite") as archive:
-            designer = Designer(
-                client,
-                archive,
-                method=config.design.method,
-                skills=config.design.skills,
-                refuse_remembered=config.design.refuse_remembered,
-                max_turns=config.play.max_turns,
-                seed=config.run.seed,
-                prompt_style="compact" if config.model.name == "tiny" else "chat",
-            )
+            designer = make_designer(config, client, archive)
             return await run_training(
                 config,
                 client,
@@ -168,11 +161,49 @@ async def _train(config: Config, address: str, resume: bool, shown: Console) -> 
             )
 
 
+def make_designer(config: Config, client: AsyncSandboxClient, archive: Archive) -> Designer:
+    """The designer of a run.
+
+    Raises:
+        UsageError: If a skill cannot be designed for, or the corpus is none.
+    """
+    from designer import Corpus, CorpusError, Designer, LineageShares, WritingSettings
+    from spadework.console import UsageError
+
+    design = config.design
+    # Models that are made here know one line; whoever writes over an endpoint reads more.
+    compact = config.model.name == "tiny" and not config.endpoint.url
+    # A specification has no setting to draw from a document.
+    wanted = design.corpus if design.method == "free_code" else ""
+    try:
+        return Designer(
+            client,
+            archive,
+            method=design.method,
+            skills=design.skills,
+            refuse_remembered=design.refuse_remembered,
+            max_turns=config.play.max_turns,
+            seed=config.run.seed,
+            prompt_style="compact" if compact else "chat",
+            steps_per_cycle=design.replay_steps,
+            corpus=Corpus.named(wanted) if wanted else None,
+            document_quota=design.document_quota,
+            lineage=LineageShares(**design.lineage),
+            writing=WritingSettings(
+                design.max_tokens, design.hint_max_tokens, design.repair_rounds
+            ),
+        )
+    except (CorpusError, ValueError) as error:
+        raise UsageError(str(error)) from error
+
+
 def evaluation_items(max_turns: int, skills: Sequence[str] = ()) -> list[EvaluationItem]:
     """The held-out environments that a run is measured on, whatever its seed."""
-    from designer.families import evaluation_suite
+    from designer.families import SKILLS, evaluation_suite
     from trainer.protocols import EvaluationItem
 
+    # Skills that programs alone are written for have no held-out worlds.
+    skills = [skill for skill in skills if skill in SKILLS]
     return [
         EvaluationItem(
             name=f"{spec.family}-{number:02d}",

@@ -34,7 +34,7 @@ def test_model_and_endpoint_are_flags():
         parse("--model", "some/model", "--endpoint", "http://x/v1", "--endpoint-model", "m")
     )
     assert config.model.name == "some/model"
-    assert (config.design.endpoint, config.design.endpoint_model) == ("http://x/v1", "m")
+    assert (config.endpoint.url, config.endpoint.model) == ("http://x/v1", "m")
 
 
 def test_resume_starts_from_the_configuration_of_the_run(tmp_path: Path):
@@ -55,7 +55,7 @@ def test_resume_starts_from_the_configuration_of_the_run(tmp_path: Path):
         (["no-such-preset"], "cpu-demo"),
         (["run.stepz=3"], "run.steps"),
         (["update.learning_rate=fast"], "update.learning_rate"),
-        (["--endpoint", "http://x/v1"], "endpoint_model"),
+        (["--endpoint", "http://x/v1"], "endpoint.model"),
         (["run.steps=3", "cpu-demo"], "comes first"),
     ],
 )

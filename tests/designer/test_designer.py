@@ -8,7 +8,7 @@ import random
 import programs
 import pytest
 
-from designer import Archive, Designer, Reason
+from designer import Archive, Corpus, Designer, Reason
 from designer.completions import CompletionError, read_code, read_hint, read_spec
 from designer.families import SKILLS, held_out, random_spec, spec_text
 from designer.hints import HintError, check_hint_against, check_hint_text
@@ -64,13 +64,12 @@ class TestRequests:
             assert request.max_turns == 17
 
     def test_free_code_is_unconstrained_and_shows_the_document(self, archive):
-        designer = Designer(
-            None, archive, method="free_code", grounding=lambda slot, step: f"doc {slot} {step}"
-        )
-        request = designer.requests(2, 4)[1]
-        assert request.json_schema is None
-        assert "doc 1 4" in request.messages[1]["content"]
-        assert "ends in Env" in request.messages[0]["content"]
+        designer = Designer(None, archive, method="free_code", corpus=Corpus.named("embedded"))
+        for request in designer.requests(4, 4):
+            assert request.json_schema is None
+            assert request.document
+            assert "<document>" in request.messages[1]["content"]
+            assert "ends in Env" in request.messages[0]["content"]
 
     @pytest.mark.parametrize(
         "wrong", [{"method": "magic"}, {"prompt_style": "rude"}, {"skills": ["juggling"]}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -172,6 +173,7 @@ class FakeRequest:
     messages: list[dict[str, Any]]
     json_schema: str | None
     max_turns: int
+    seed: int = 0
 
 
 @dataclass
@@ -197,10 +199,35 @@ class FakeReport:
 
 
 @dataclass
+class FakeWritten:
+    report: FakeReport
+    samples: list[Any]
+
+
+@dataclass
+class FakeOutcome:
+    written: list[FakeWritten]
+    mended: int = 0
+    unanswered: int = 0
+
+    @property
+    def reasons(self) -> Counter[str]:
+        return Counter(entry.report.reason for entry in self.written)
+
+
+@dataclass
 class FakeDesigner:
-    """Grids of the size that the model writes; everything it is told, it keeps."""
+    """Grids of the size that the model writes; everything it is told, it keeps.
+
+    Attributes:
+        repairs: Completions that each slot takes after its first.
+        capped: Turn caps that it was told, one a round of writing.
+    """
 
     client: FakeSandboxClient
+    repairs: int = 0
+    max_turns: int = 8
+    capped: list[int] = field(default_factory=list)
     remembered: list[tuple[str, int]] = field(default_factory=list)
     plays: list[tuple[str, int, list[dict[str, Any]]]] = field(default_factory=list)
     measurements: list[dict[str, Any]] = field(default_factory=list)
@@ -227,11 +254,19 @@ class FakeDesigner:
         source = grid_source(spec["n"]) + f"# variant {spec['k']}\n"
         return FakeDraft(request, completion, source, "go where the letters say", "grid", None)
 
-    def hint_request(self, draft: FakeDraft) -> None:
-        return None
-
-    def accept_hint(self, draft: FakeDraft, completion: str) -> FakeDraft:
-        raise AssertionError("no hint was asked for")
+    async def write(self, writer: Any, n: int, step: int) -> FakeOutcome:
+        self.capped.append(self.max_turns)
+        requests = self.requests(n, step)
+        rounds = [await writer.complete(requests, 256) for _ in range(1 + self.repairs)]
+        drafts = [
+            self.parse(request, answer.text)
+            for request, answer in zip(requests, rounds[-1], strict=True)
+        ]
+        reports = await self.validate(drafts)
+        for report in reports:
+            self.remembered.append((report.env_id, step))
+        samples = [[answer.sample for answer in answers] for answers in zip(*rounds, strict=True)]
+        return FakeOutcome([FakeWritten(r, s) for r, s in zip(reports, samples, strict=True)])
 
     async def validate(self, drafts: list[FakeDraft]) -> list[FakeReport]:
         reports = []
@@ -239,9 +274,6 @@ class FakeDesigner:
             program = await self.client.register_program(draft.source or "")
             reports.append(FakeReport(draft, "OK", program, program.program_id))
         return reports
-
-    def remember(self, report: FakeReport, step: int) -> None:
-        self.remembered.append((report.env_id, step))
 
     def record_plays(self, env_id: str, step: int, plays: list[dict[str, Any]]) -> None:
         self.plays.append((env_id, step, plays))

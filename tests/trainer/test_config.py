@@ -46,7 +46,7 @@ def test_the_resolved_config_reads_back():
         ("play.group_size=1", "at least 2"),
         ("design.reward=joy", "choose one of"),
         ("generation.temperature=0", "exploration"),
-        ("design.endpoint=http://x", "go together"),
+        ("endpoint.url=http://x", "go together"),
         ("run.name=a/b", "single folder"),
         ("update.gamma=1.5", "in \\(0, 1\\]"),
     ],

@@ -1,0 +1,81 @@
+"""What an endpoint answered, kept: a run that goes on pays for nothing twice.
+
+One JSON line an answer, written when it arrives. The key is a hash of the request, its seed
+included, so that the same request of a resumed run is answered from here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from trainer.budget import Usage
+
+LEDGER_FILE = "endpoint.jsonl"
+
+
+class LedgerError(RuntimeError):
+    """The file is no ledger; the message names the line."""
+
+
+class Ledger:
+    """Answers and usage, in a file or in memory alone.
+
+    Args:
+        path: The file, made with its folder when the first answer comes; None for none.
+
+    Raises:
+        LedgerError: If the file holds something else.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._answers: dict[str, str] = {}
+        self.usage = Usage()
+        if path is not None and path.is_file():
+            self._read(path)
+
+    @staticmethod
+    def key(body: dict[str, Any]) -> str:
+        """Name of a request."""
+        return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:32]
+
+    def answer(self, key: str) -> str | None:
+        """The text that the request was answered with; None if it was not."""
+        return self._answers.get(key)
+
+    def record(self, key: str, text: str | None, usage: Usage) -> None:
+        """Keep an answer, or (None) a request that was paid for in vain."""
+        self.usage += usage
+        if text is not None:
+            self._answers[key] = text
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        row = {"key": key, "text": text, "tokens_in": usage.tokens_in}
+        row |= {"tokens_out": usage.tokens_out, "assumed": usage.assumed}
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+    def _read(self, path: Path) -> None:
+        content = path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):
+            # Killed while it wrote: that answer is asked for again.
+            with path.open("r+b") as file:
+                file.truncate(len(whole))
+        for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
+            try:
+                row = json.loads(line)
+                usage = Usage(1, row["tokens_in"], row["tokens_out"], row["assumed"])
+                key, text = row["key"], row["text"]
+            except (ValueError, KeyError, TypeError) as error:
+                raise LedgerError(
+                    f"{path}, line {number} is no answer of an endpoint ({error!r}); move the "
+                    "file away, and its answers are asked for again"
+                ) from error
+            self.usage += usage
+            if text is not None:
+                self._answers[key] = text

@@ -96,13 +96,15 @@ async def run(
     # Only now: a start that fails for want of weights leaves no run behind.
     checkpoint = folder.begin(config.to_dict(), resume=resume)
     session = _Session(config, client, designer, model, tokenizer, generator, folder)
-    if checkpoint is None:
-        await session.evaluate(suite, "before", console)
-    designer.rewind(checkpoint_step(checkpoint) if checkpoint else 0)
-    await session.train(checkpoint, console)
-    await session.evaluate(suite, "after", console)
-    await session.evaluate_references(suite, console)
-    await session.aclose()
+    try:
+        if checkpoint is None:
+            await session.evaluate(suite, "before", console)
+        designer.rewind(checkpoint_step(checkpoint) if checkpoint else 0)
+        await session.train(checkpoint, console)
+        await session.evaluate(suite, "after", console)
+        await session.evaluate_references(suite, console)
+    finally:
+        await session.aclose()
     summary = summarize(folder, wall_s=time.time() - started)
     folder.write_json("summary.json", summary)
     console.print(summary_table(summary))

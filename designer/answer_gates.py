@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sandbox_api.types import Trial
+
 from designer.checks import check_verify
 from designer.drafts import Reason
 from designer.findings import refusal
@@ -16,8 +18,7 @@ from designer.subjects import Subject
 class PerturbationGate:
     """Gate 9: what is nearly a solution does not win.
 
-    On few seeds first; only where one of these plays wins, on all, and more than half of a
-    kind's must win to refuse: many games have more than one way.
+    More than half of a kind's plays must win to refuse: many games have more than one way.
     """
 
     name = "perturbed"
@@ -26,16 +27,20 @@ class PerturbationGate:
         settings = subject.settings
         self._check_constant(subject)
         seeds = list(subject.oracles)[: settings.perturbed_seeds]
-        first = await self._play(subject, seeds[: settings.perturbed_first])
-        if any(play.won(settings.win_reward) for plays in first.values() for play in plays):
-            more = await self._play(subject, seeds[settings.perturbed_first :])
-            for what, plays in first.items():
-                plays += more.get(what, [])
-                won = [play for play in plays if play.won(settings.win_reward)]
-                if len(won) > len(plays) / 2:
-                    message = f"{what} won {len(won)} of {len(plays)} plays"
-                    raise refusal(Reason.PERTURBED_WIN, message, phase="step", play=won[0])
-        await subject.close()
+        tried = [
+            (way.what, Trial(seed, way.actions))
+            for seed in seeds
+            for way in self._ways(subject, seed)
+        ]
+        plays = await subject.play_winners([trial for _, trial in tried])
+        by_kind: dict[str, list[Play | None]] = {}
+        for (what, _), play in zip(tried, plays, strict=True):
+            by_kind.setdefault(what, []).append(play)
+        for what, played in by_kind.items():
+            won = [play for play in played if play is not None and play.won(settings.win_reward)]
+            if len(won) > len(played) / 2:
+                message = f"{what} won {len(won)} of {len(played)} plays"
+                raise refusal(Reason.PERTURBED_WIN, message, phase="step", play=won[0])
 
     @staticmethod
     def _check_constant(subject: Subject) -> None:
@@ -52,18 +57,10 @@ class PerturbationGate:
             )
 
     @staticmethod
-    async def _play(subject: Subject, seeds: list[int]) -> dict[str, list[Play]]:
-        plans: list[tuple[int, Perturbation]] = []
-        for seed in seeds:
-            others = [o.actions for other, o in subject.oracles.items() if other != seed]
-            rng = subject.rng(seed)
-            ways = perturbations(subject.oracles[seed].actions, others, rng)
-            plans += [(seed, way) for way in ways]
-        plays = await subject.play([(seed, way.policy) for seed, way in plans])
-        by_kind: dict[str, list[Play]] = {}
-        for (_, way), play in zip(plans, plays, strict=True):
-            by_kind.setdefault(way.what, []).append(play)
-        return by_kind
+    def _ways(subject: Subject, seed: int) -> list[Perturbation]:
+        others = [o.actions for other, o in subject.oracles.items() if other != seed]
+        solution = subject.oracles[seed].actions
+        return perturbations(solution, others, subject.max_turns, subject.rng(seed))
 
 
 class VerifyGate:
@@ -84,7 +81,6 @@ class VerifyGate:
         ]
         won = await subject.play(plans)
         check_verify(won, await subject.verify(won), settings.win_reward)
-        await subject.close()
 
 
 class LeakGate:
@@ -122,17 +118,12 @@ class HintGate:
 
     @staticmethod
     async def _play(subject: Subject, commands: list[str]) -> None:
-        """Play the commands over and over: on few seeds first, on more where they win."""
+        """Play the commands over and over."""
         settings = subject.settings
         seeds = list(subject.oracles)[: settings.perturbed_seeds]
-        plays: list[Play] = []
-        for some in (seeds[: settings.perturbed_first], seeds[settings.perturbed_first :]):
-            plays += await subject.play([(seed, cycled(commands)) for seed in some])
-            won = [play for play in plays if play.won(settings.win_reward)]
-            if not won:
-                break
+        plays = await subject.play([(seed, cycled(commands)) for seed in seeds])
+        won = [play for play in plays if play.won(settings.win_reward)]
         if len(won) > len(plays) / 2:
             shown = ", ".join(commands)[:200]
             message = f"the hint's commands alone ({shown}) won {len(won)} of {len(plays)} plays"
             raise refusal(Reason.HINT, message, phase="step", play=won[0])
-        await subject.close()

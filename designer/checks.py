@@ -177,13 +177,14 @@ def _oracle_refusal(what: str, seed: int, oracle: OracleResult) -> RefusedError:
 
 
 def check_blind(
-    what: str, plays: Sequence[Play], settings: GateSettings, *, is_last: bool
+    what: str, won: Sequence[Play], count: int, settings: GateSettings, *, is_last: bool
 ) -> bool:
     """Gate 8: a policy that understands nothing practically never wins.
 
     Args:
         what: The policy, for the message.
-        plays: Its plays so far; none have not won.
+        won: Those of its plays so far that won.
+        count: How many it played.
         settings: How many may win.
         is_last: There will be no more of them.
 
@@ -193,12 +194,11 @@ def check_blind(
     Raises:
         RefusedError: BLIND_WIN.
     """
-    won = [play for play in plays if play.won(settings.win_reward)]
-    if len(won) <= settings.max_blind_win_rate * len(plays):
+    if len(won) <= settings.max_blind_win_rate * count:
         return False
-    if not is_last and len(won) <= settings.clear_blind_win_rate * len(plays):
+    if not is_last and len(won) <= settings.clear_blind_win_rate * count:
         return True
-    message = f"{what} won {len(won)} of {len(plays)} plays"
+    message = f"{what} won {len(won)} of {count} plays"
     shortest = min(won, key=lambda play: play.steps)
     raise refusal(Reason.BLIND_WIN, message, phase="step", play=shortest)
 

@@ -175,7 +175,7 @@ class GateReport:
         program: The registered program; None when it did not get that far.
         cost_s: Wall seconds by gate. A batched call's time is shared out by items.
         env_id: The program's id; empty when there is none.
-        counts: What was done: "episodes", "steps", "verdicts", "retries".
+        counts: What was done: "episodes", "steps", "trials", "verdicts", "retries".
         oracle_steps: Length of the shortest oracle play; 0 when none was played.
         finding: What the gates have against it; None where they have nothing.
     """

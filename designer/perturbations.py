@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from designer.answers import value_of, with_value
-from designer.probes import Policy
 
 _LAST_NUMBER = re.compile(r"\d+(?!.*\d)", re.DOTALL)
 
@@ -19,42 +18,36 @@ class Perturbation:
 
     Attributes:
         what: Who plays, for a message.
-        policy: Plays it.
+        actions: What is played.
     """
 
     what: str
-    policy: Policy
+    actions: tuple[str, ...]
 
 
 def perturbations(
-    solution: Sequence[str], others: Sequence[Sequence[str]], rng: random.Random
+    solution: Sequence[str], others: Sequence[Sequence[str]], max_turns: int, rng: random.Random
 ) -> list[Perturbation]:
     """Ways to spoil a solution; fewer where the others give nothing to spoil it with.
 
     Args:
         solution: Actions that win on a seed.
         others: Actions that win on other seeds.
+        max_turns: Turn cap of the play.
         rng: Chooses among them.
     """
-    ways = [Perturbation("half of the solution, then nothing,", _half(solution))]
+    half = tuple(solution[: len(solution) // 2])
+    nothing = ("",) * (max_turns - len(half))
+    ways = [Perturbation("half of the solution, then nothing,", half + nothing)]
     different = [other for other in others if list(other) != list(solution)]
     if different:
         way = "the solution of another seed"
-        ways.append(Perturbation(way, _actions(rng.choice(different))))
+        ways.append(Perturbation(way, tuple(rng.choice(different))))
     changed = _changed(solution[-1], [other[-1] for other in others if other], rng)
     if changed is not None:
         way = "the solution with another last action"
-        ways.append(Perturbation(way, _actions([*solution[:-1], changed])))
+        ways.append(Perturbation(way, (*solution[:-1], changed)))
     return ways
-
-
-def _actions(actions: Sequence[str]) -> Policy:
-    return lambda _, turn: actions[turn] if turn < len(actions) else None
-
-
-def _half(solution: Sequence[str]) -> Policy:
-    half = solution[: len(solution) // 2]
-    return lambda _, turn: half[turn] if turn < len(half) else ""
 
 
 def _changed(action: str, others: Sequence[str], rng: random.Random) -> str | None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from sandbox_api.client import AsyncSandboxClient
-from sandbox_api.types import Limits, OracleResult, Outcome
+from sandbox_api.types import Limits, OracleResult, Outcome, Trial
 
 from designer.checks import (
     check_answered,
@@ -23,17 +23,12 @@ from designer.inspection import inspect_program, reads_clock
 from designer.plays import Play
 from designer.probes import (
     Policy,
-    constant,
     constant_actions,
     fuzz_actions,
     guessing,
     replayed,
 )
 from designer.subjects import Subject
-
-# Episodes of a later fuzzed round at most: a game that ends at any mistake takes an episode for
-# each action.
-_FUZZ_EPISODES = 24
 
 
 class InspectGate:
@@ -84,12 +79,14 @@ class FuzzGate:
         plays += await subject.play(others)
         subject.fuzzed, subject.fuzzed_at = plays, time.monotonic()
         await subject.close(plays[settings.replays :])
-        # As many more as the rest needs, if they last as long as these did.
-        lasting = max(1, sum(play.steps for play in plays) // len(plays))
-        while actions:
-            count = min(-(-len(actions) // lasting), _FUZZ_EPISODES)
-            more = range(settings.first_seed, settings.first_seed + count)
-            await subject.close(await subject.play(_shares(actions, more)))
+        # A game that ends at any mistake would take an episode for each of the others.
+        rest = [Trial(settings.first_seed, (action,)) for action in actions]
+        while rest:
+            tried = await subject.try_plays(plays[0], rest)
+            for trial, result in zip(rest, tried, strict=False):
+                if result.outcome is not Outcome.COMPLETED or abs(result.final_reward or 0) > 1:
+                    await subject.play([(trial.seed, replayed(trial.actions))])
+            rest = rest[len(tried) :]
 
 
 class ReplayGate:
@@ -167,7 +164,9 @@ class OracleGate:
 class BlindGate:
     """Gate 8: doing nothing, a constant and random actions practically never win.
 
-    Each policy plays in stages, the later ones only where the earlier left a doubt.
+    Random plays that answer what they see were played for gate 5; the others are written
+    beforehand, so that they can be tried in one process. Each policy plays in stages, the later
+    ones only where the earlier left a doubt.
     """
 
     name = "blind"
@@ -175,39 +174,34 @@ class BlindGate:
     async def judge(self, subject: Subject) -> None:
         settings = subject.settings
         *_, count = settings.blind_stages
-        plans = {
-            "a constant action": _constant_plans(subject, count),
-            "random actions": _random_plans(subject, range(count)),
+        scripts = {
+            "a constant action": _constant_scripts(subject, count),
+            "random actions": _random_scripts(subject, count - len(subject.guessed)),
+            "doing nothing": _nothing_scripts(subject),
         }
-        played: dict[str, list[Play]] = {
-            "a constant action": [],
-            "random actions": list(subject.guessed),
-        }
-        # After those of the policies, which use one seed a play.
-        seed = settings.blind_seed + count
-        nothing: list[tuple[int, Policy]] = [
-            (seed, constant("")),
-            (seed + 1, constant("\\boxed{}")),
-        ]
-        doubted = list(plans)
+        won: dict[str, list[Play]] = {what: [] for what in scripts}
+        won["random actions"] = [p for p in subject.guessed if p.won(settings.win_reward)]
+        played = {what: 0 for what in scripts}
+        played["random actions"] = len(subject.guessed)
+        doubted = list(scripts)
         for stage in settings.blind_stages:
             wanted = [
-                (what, plan) for what in doubted for plan in plans[what][len(played[what]) : stage]
+                (what, scripts[what].pop(0))
+                for what in doubted
+                for _ in range(min(stage - played[what], len(scripts[what])))
             ]
-            plays = await subject.play([*nothing, *(plan for _, plan in wanted)])
-            check_blind("doing nothing", plays[: len(nothing)], settings, is_last=True)
-            for (what, _), play in zip(wanted, plays[len(nothing) :], strict=True):
-                played[what].append(play)
-            nothing = []
-            is_last = stage == count
+            plays = await subject.play_winners([trial for _, trial in wanted])
+            for (what, _), play in zip(wanted, plays, strict=True):
+                played[what] += 1
+                if play is not None and play.won(settings.win_reward):
+                    won[what].append(play)
             doubted = [
                 what
                 for what in doubted
-                if check_blind(what, played[what], settings, is_last=is_last)
+                if check_blind(what, won[what], played[what], settings, is_last=not scripts[what])
             ]
             if not doubted:
-                break
-        await subject.close()
+                return
 
 
 def _shares(actions: list[str], seeds: Sequence[int]) -> list[tuple[int, Policy]]:
@@ -229,7 +223,15 @@ def _shares(actions: list[str], seeds: Sequence[int]) -> list[tuple[int, Policy]
     return [(seed, taking()) for seed in seeds]
 
 
-def _constant_plans(subject: Subject, count: int) -> list[tuple[int, Policy]]:
+def _nothing_scripts(subject: Subject) -> list[Trial]:
+    first = subject.settings.blind_seed
+    return [
+        Trial(first + number, (action,) * subject.max_turns)
+        for number, action in enumerate(("", "\\boxed{}"))
+    ]
+
+
+def _constant_scripts(subject: Subject, count: int) -> list[Trial]:
     opening = subject.fuzzed[0]
     actions = constant_actions(opening.observations[0], opening.listed)
     taken = [actions[i % len(actions)] for i in range(count)]
@@ -237,7 +239,25 @@ def _constant_plans(subject: Subject, count: int) -> list[tuple[int, Policy]]:
     # on all of those.
     first = subject.settings.blind_seed
     subject.rng(first).shuffle(taken)
-    return [(first + number, constant(action)) for number, action in enumerate(taken)]
+    return [
+        Trial(first + number, (action,) * subject.max_turns) for number, action in enumerate(taken)
+    ]
+
+
+def _random_scripts(subject: Subject, count: int) -> list[Trial]:
+    """Random actions, out of a first observation that may be another seed's."""
+    openings = [play.observations[0] for play in subject.fuzzed]
+    done = len(subject.guessed)
+    return [
+        Trial(
+            seed,
+            tuple(
+                str(policy(openings[number % len(openings)], turn))
+                for turn in range(subject.max_turns)
+            ),
+        )
+        for number, (seed, policy) in enumerate(_random_plans(subject, range(done, done + count)))
+    ]
 
 
 def _random_plans(subject: Subject, numbers: range) -> list[tuple[int, Policy]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sandbox_api.client import AsyncSandboxClient
 from sandbox_api.errors import SandboxError
-from sandbox_api.types import ResetItem, StepItem, StepResult, Verdict
+from sandbox_api.types import ResetItem, StepItem, StepResult, Trial, Verdict
 
 from designer.plays import Play
 
@@ -89,6 +89,7 @@ class Player:
         *,
         run_oracle: bool = False,
         oracle_seeds: Sequence[int] = (),
+        trials: Sequence[Trial] = (),
     ) -> list[Verdict]:
         """Replay plays in fresh processes; see `AsyncSandboxClient.verify`.
 
@@ -96,7 +97,10 @@ class Player:
             SandboxError: If the server cannot be reached at all.
         """
         return await self._client.verify(
-            [play.episode_id for play in plays], run_oracle=run_oracle, oracle_seeds=oracle_seeds
+            [play.episode_id for play in plays],
+            run_oracle=run_oracle,
+            oracle_seeds=oracle_seeds,
+            trials=trials,
         )
 
     async def close(self, plays: Sequence[Play]) -> None:

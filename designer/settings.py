@@ -22,11 +22,10 @@ class GateSettings:
             looks: no more are played where few enough have won, or far too many.
         max_blind_win_rate: Largest share of them that may win.
         clear_blind_win_rate: A larger share refuses before the last stage.
-        perturbed_first: Seeds on which gate 9 perturbs the solution; if none wins, no more.
-        perturbed_seeds: Seeds on which it does so otherwise; at most half of them may win.
+        perturbed_seeds: Seeds on which gate 9 perturbs the solution; at most half of them may win.
         won_transcripts: Won plays on which gate 10 asks verify().
         service_retries: Times a draft is judged again after the service failed.
-        drafts_at_once: Drafts in work together; bounds the episodes alive to about 40 times
+        drafts_at_once: Drafts in work together; bounds the episodes alive to about 30 times
             as many.
         first_seed: Seeds of the gates start here.
     """
@@ -34,15 +33,14 @@ class GateSettings:
     starts: int = 8
     replays: int = 2
     clock_s: float = 1.1
-    oracles: int = 2
+    oracles: int = 1
     oracle_seeds: int = 28
     min_oracle_steps: int = 3
     win_reward: float = 0.9
-    blind_stages: tuple[int, ...] = (12, 20, 60)
+    blind_stages: tuple[int, ...] = (20, 60)
     max_blind_win_rate: float = 0.05
     clear_blind_win_rate: float = 0.25
-    perturbed_first: int = 2
-    perturbed_seeds: int = 6
+    perturbed_seeds: int = 4
     won_transcripts: int = 2
     service_retries: int = 2
     drafts_at_once: int = 16

@@ -9,14 +9,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from sandbox_api.types import OracleResult, Program, Verdict
+from sandbox_api.errors import UnavailableError
+from sandbox_api.types import OracleResult, Outcome, Program, Trial, TrialResult, Verdict
 
 from designer.checks import check_plays
 from designer.drafts import Draft, Finding, GateReport, Reason
 from designer.player import Player
 from designer.plays import Play, count_work
-from designer.probes import Policy
+from designer.probes import Policy, replayed
 from designer.settings import GateSettings
+
+# Of one call, as servers have it.
+MAX_TRIALS = 100
 
 
 class TooSlowError(Exception):
@@ -167,6 +171,7 @@ class Subject:
         *,
         run_oracle: bool = False,
         oracle_seeds: Sequence[int] = (),
+        trials: Sequence[Trial] = (),
     ) -> list[Verdict]:
         """Have plays replayed.
 
@@ -176,12 +181,58 @@ class Subject:
         """
         self.counts["verdicts"] += len(plays)
         verdicts = await self.player.verify(
-            plays, run_oracle=run_oracle, oracle_seeds=oracle_seeds
+            plays, run_oracle=run_oracle, oracle_seeds=oracle_seeds, trials=trials
         )
         for verdict in verdicts:
             if verdict.error is not None:
                 raise ServiceFaultError(verdict.error)
         return verdicts
+
+    async def try_plays(self, play: Play, trials: Sequence[Trial]) -> list[TrialResult]:
+        """Try plays in one process, as many at a time as the server takes.
+
+        Args:
+            play: An open play, which is replayed on the way.
+            trials: What to try; at least one.
+
+        Returns:
+            At least one result; the last may be of a trial that failed, after which none follow.
+
+        Raises:
+            SandboxError, ServiceFaultError: If the service failed.
+        """
+        (verdict,) = await self.verify([play], trials=trials[:MAX_TRIALS])
+        self.counts["trials"] += len(verdict.trials)
+        if not verdict.trials:
+            raise ServiceFaultError(UnavailableError("the server tries no plays; use a newer one"))
+        return list(verdict.trials)
+
+    async def play_winners(self, trials: Sequence[Trial]) -> list[Play | None]:
+        """Try plays in one process, and play those that win there in episodes of their own.
+
+        What a program keeps from one play to the next so refuses nobody. A trial that came to
+        no result is played, too.
+
+        Returns:
+            The play of each trial; None for one that did not win.
+
+        Raises:
+            RefusedError: CONTRACT or FUZZ.
+            SandboxError, ServiceFaultError: If the service failed.
+        """
+        results: list[TrialResult | None] = list(await self.try_plays(self.guessed[0], trials))
+        results += [None] * (len(trials) - len(results))
+        winners = [
+            index
+            for index, result in enumerate(results)
+            if result is None
+            or result.outcome is not Outcome.COMPLETED
+            or (result.terminated and (result.final_reward or 0.0) >= self.settings.win_reward)
+        ]
+        chosen = [trials[index] for index in winners]
+        plays = await self.play([(trial.seed, replayed(trial.actions)) for trial in chosen])
+        by_index = dict(zip(winners, plays, strict=True))
+        return [by_index.get(index) for index in range(len(trials))]
 
     async def close(self, plays: Sequence[Play] | None = None) -> None:
         """End episodes: those of these plays, or all."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sandbox_api.errors import InvalidRequestError
+from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import values
 from sandbox_server.episode import ProgramRecord
@@ -14,6 +15,7 @@ from sandbox_server.episode import ProgramRecord
 MAX_TIMEOUT_S = 3_600
 # Of one item of Verify. Each costs some steps, and all of them one process.
 MAX_ORACLE_SEEDS = 100
+MAX_TRIALS = 100
 # Written out and read again by processes with less stack left than the one that read it.
 _MAX_OPTIONS_DEPTH = 64
 # Reading and writing so many takes the event loop some milliseconds.
@@ -57,6 +59,26 @@ def check_oracle_seeds(seeds: Sequence[int]) -> None:
         raise InvalidRequestError(
             f"there are {len(seeds)} oracle_seeds; an item takes at most {MAX_ORACLE_SEEDS}"
         )
+
+
+def check_trials(program: ProgramRecord, trials: Sequence[pb.Trial]) -> None:
+    """Hold the plays that a verification is to try to what it takes.
+
+    Raises:
+        InvalidRequestError: If there are too many, of too many actions, or one is too long.
+    """
+    if len(trials) > MAX_TRIALS:
+        raise InvalidRequestError(
+            f"there are {len(trials)} trials; an item takes at most {MAX_TRIALS}"
+        )
+    for trial in trials:
+        if len(trial.actions) > program.limits.max_steps:
+            raise InvalidRequestError(
+                f"a trial has {len(trial.actions)} actions; max_steps is "
+                f"{program.limits.max_steps}"
+            )
+        for action in trial.actions:
+            check_action(program, action)
 
 
 def check_prefix(program: ProgramRecord, actions: Sequence[str]) -> None:

@@ -27,6 +27,7 @@ from sandbox_api.types import (
     ServerInfo,
     StepItem,
     StepResult,
+    Trial,
     Verdict,
 )
 
@@ -269,6 +270,7 @@ class DirectSandbox:
         *,
         run_oracle: bool = False,
         oracle_seeds: Sequence[int] = (),
+        trials: Sequence[Trial] = (),
         timeout_s: float = 0.0,
     ) -> list[Verdict]:
         """Replay transcripts; see `AsyncSandboxClient.verify`."""
@@ -277,6 +279,7 @@ class DirectSandbox:
                 episode_ids,
                 run_oracle=run_oracle,
                 oracle_seeds=oracle_seeds,
+                trials=trials,
                 timeout_s=timeout_s,
             )
         )

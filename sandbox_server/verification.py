@@ -16,8 +16,8 @@ from sandbox_api.errors import (
 )
 from sandbox_api.v1 import sandbox_pb2 as pb
 
-from sandbox_server import answers, oracle, replay
-from sandbox_server.checks import check_oracle_seeds, timeout_of
+from sandbox_server import answers, oracle, replay, trials
+from sandbox_server.checks import check_oracle_seeds, check_trials, timeout_of
 from sandbox_server.episode import Episode, StepRecord, observation_digest
 from sandbox_server.episode_channel import EpisodeChannel
 from sandbox_server.episodes import Episodes
@@ -66,6 +66,7 @@ class Verifier:
             raise StepOrderError("a step of this episode is in work; wait for its result")
         timeout_s = timeout_of(item.timeout_s, episode.program)
         check_oracle_seeds(item.oracle_seeds)
+        check_trials(episode.program, item.trials)
         episode.users += 1
         try:
             # Each call has its deadline; all of them together have that of an episode.
@@ -77,6 +78,8 @@ class Verifier:
                         await player.play(episode.seed, verdict.oracle)
                     if not item.run_oracle or oracle.won(verdict.oracle):
                         await player.play_in_turn(item.oracle_seeds, verdict.oracles)
+                if item.trials:
+                    await trials.play(self._jails, self._work, episode, item, verdict, timeout_s)
         finally:
             episode.users -= 1
             episode.last_used_at = time.monotonic()

@@ -39,6 +39,8 @@ from sandbox_api.types import (
     ServerInfo,
     StepItem,
     StepResult,
+    Trial,
+    TrialResult,
     Verdict,
 )
 
@@ -72,6 +74,8 @@ __all__ = [
     "StepOrderError",
     "StepPipeline",
     "StepResult",
+    "Trial",
+    "TrialResult",
     "UnauthenticatedError",
     "UnavailableError",
     "Verdict",

@@ -39,6 +39,7 @@ from sandbox_api.types import (
     ServerInfo,
     StepItem,
     StepResult,
+    Trial,
     Verdict,
 )
 from sandbox_api.v1 import sandbox_pb2 as pb
@@ -263,6 +264,7 @@ class AsyncSandboxClient:
         *,
         run_oracle: bool = False,
         oracle_seeds: Sequence[int] = (),
+        trials: Sequence[Trial] = (),
         timeout_s: float = 0.0,
     ) -> list[Verdict]:
         """Replay transcripts in fresh processes; verdicts in the order of `episode_ids`.
@@ -272,6 +274,7 @@ class AsyncSandboxClient:
             run_oracle: Also play the program's own solution().
             oracle_seeds: More seeds to play it on, at most 100; they share a process, and the
                 first that does not win, in fresh ones, ends them.
+            trials: Plays to try with each episode's program, at most 100; they share a process.
             timeout_s: Wall seconds of each replayed call; 0 means the program's limit.
         """
         deadlines = await self._prepared()
@@ -281,13 +284,15 @@ class AsyncSandboxClient:
             results.__setitem__,
             run_oracle=run_oracle,
             oracle_seeds=oracle_seeds,
+            trials=trials,
             timeout_s=timeout_s,
             stub=self._connected(),
             ledger=self.ledger,
             deadlines=deadlines,
             rebuild=self._rebuild if self._rebuild_lost else None,
         )
-        await self._run(batch, [0] * len(episode_ids))
+        size = sum(len(action) for trial in trials for action in trial.actions)
+        await self._run(batch, [size] * len(episode_ids))
         return results
 
     async def fork(self, episode_id: str, copies: int) -> list[str]:

@@ -15,7 +15,16 @@ from sandbox_api.errors import (
     SandboxError,
     error_from_item,
 )
-from sandbox_api.types import Episode, Limits, Outcome, ResetItem, StepItem, StepResult, Verdict
+from sandbox_api.types import (
+    Episode,
+    Limits,
+    Outcome,
+    ResetItem,
+    StepItem,
+    StepResult,
+    Trial,
+    Verdict,
+)
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 # Takes the server's id that was lost, by the caller's id; returns what went wrong, by the
@@ -163,6 +172,7 @@ class VerifyBatch(_IndexedBatch):
         *,
         run_oracle: bool,
         oracle_seeds: Sequence[int],
+        trials: Sequence[Trial],
         timeout_s: float,
         stub: Any,
         ledger: Ledger,
@@ -174,6 +184,7 @@ class VerifyBatch(_IndexedBatch):
         self._deliver = deliver
         self._run_oracle = run_oracle
         self._oracle_seeds = oracle_seeds
+        self._trials = [pb.Trial(seed=trial.seed, actions=trial.actions) for trial in trials]
         self._timeout_s = timeout_s
         self._stub = stub
         self._deadlines = deadlines
@@ -190,7 +201,7 @@ class VerifyBatch(_IndexedBatch):
             server_id = record.server_id if record else self._episode_ids[index]
             self._sent_ids[index] = server_id
             # The transcript is at most max_steps long, and so is each of the oracle's plays.
-            plays = 1 + self._run_oracle + len(self._oracle_seeds)
+            plays = 1 + self._run_oracle + len(self._oracle_seeds) + len(self._trials)
             calls = (limits.max_steps + 2) * plays
             longest_s = max(longest_s, self._deadlines.replay_s(self._timeout_s, limits, calls))
             items.append(
@@ -198,6 +209,7 @@ class VerifyBatch(_IndexedBatch):
                     episode_id=server_id,
                     run_oracle=self._run_oracle,
                     oracle_seeds=self._oracle_seeds,
+                    trials=self._trials,
                     timeout_s=self._timeout_s,
                 )
             )

@@ -22,6 +22,7 @@ from sandbox_api.types import (
     ResetItem,
     ServerInfo,
     StepResult,
+    TrialResult,
     Verdict,
 )
 from sandbox_api.v1 import sandbox_pb2 as pb
@@ -169,6 +170,15 @@ def _oracle(message: pb.OracleResult) -> OracleResult:
     )
 
 
+def _trial(message: pb.TrialResult) -> TrialResult:
+    return TrialResult(
+        outcome=_set_outcome(message.outcome, "a trial"),
+        final_reward=message.final_reward if message.HasField("final_reward") else None,
+        terminated=message.terminated,
+        truncated=message.truncated,
+    )
+
+
 def verdict(episode_id: str, message: pb.Verdict) -> Verdict:
     """Build one verdict; an error in the message becomes the verdict's error."""
     if message.HasField("error"):
@@ -187,6 +197,7 @@ def verdict(episode_id: str, message: pb.Verdict) -> Verdict:
         verify_message=message.verify_message,
         oracle=_oracle(message.oracle) if message.HasField("oracle") else None,
         oracles=tuple(map(_oracle, message.oracles)),
+        trials=tuple(map(_trial, message.trials)),
         diagnostic=diagnostic(message),
     )
 

@@ -25,6 +25,7 @@ from sandbox_api.types import (
     ServerInfo,
     StepItem,
     StepResult,
+    Trial,
     Verdict,
 )
 
@@ -199,6 +200,7 @@ class SandboxClient:
         *,
         run_oracle: bool = False,
         oracle_seeds: Sequence[int] = (),
+        trials: Sequence[Trial] = (),
         timeout_s: float = 0.0,
     ) -> list[Verdict]:
         """Replay transcripts; see `AsyncSandboxClient.verify`."""
@@ -207,6 +209,7 @@ class SandboxClient:
                 episode_ids,
                 run_oracle=run_oracle,
                 oracle_seeds=oracle_seeds,
+                trials=trials,
                 timeout_s=timeout_s,
             )
         )

@@ -273,6 +273,29 @@ class OracleResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """A play of given actions, to be tried."""
+
+    seed: int
+    actions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """What became of a trial.
+
+    Attributes:
+        final_reward: Reward of the last step; None unless `outcome` is COMPLETED and there was
+            one.
+    """
+
+    outcome: Outcome
+    final_reward: float | None = None
+    terminated: bool = False
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What a replay in a fresh process found.
 
@@ -283,6 +306,7 @@ class Verdict:
         verified: What it said; None unless `verify_outcome` is COMPLETED.
         oracle: The play of solution(); None unless it was asked for and there is one.
         oracles: Its plays on further seeds, in their order, up to the first that did not win.
+        trials: Of the plays to be tried, in their order, up to the first that did not complete.
         diagnostic: Why the replay or verify() failed, where it did.
         error: Set when the service failed this item; then nothing else is.
     """
@@ -296,6 +320,7 @@ class Verdict:
     verify_message: str = ""
     oracle: OracleResult | None = None
     oracles: tuple[OracleResult, ...] = ()
+    trials: tuple[TrialResult, ...] = ()
     diagnostic: Diagnostic | None = None
     error: Exception | None = None
 

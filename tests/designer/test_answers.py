@@ -82,20 +82,19 @@ def test_a_value_goes_in_and_out_of_its_form():
 
 def test_a_perturbed_solution_keeps_the_form_and_changes_what_is_said():
     solution = ["a", "b", "\\boxed{12}"]
-    ways = perturbations(solution, [["c", "\\boxed{7}"], solution], random.Random(0))
-    half, other, changed = (way.policy for way in ways)
-    assert [half("", turn) for turn in range(4)] == ["a", "", "", ""]
-    assert [other("", turn) for turn in range(3)] == ["c", "\\boxed{7}", None]
-    assert [changed("", turn) for turn in range(4)] == ["a", "b", "\\boxed{7}", None]
+    ways = perturbations(solution, [["c", "\\boxed{7}"], solution], 4, random.Random(0))
+    half, other, changed = (way.actions for way in ways)
+    assert half == ("a", "", "", "")
+    assert other == ("c", "\\boxed{7}")
+    assert changed == ("a", "b", "\\boxed{7}")
 
 
 def test_a_lone_solution_is_perturbed_by_its_number_or_not_at_all():
-    policies = [w.policy for w in perturbations(["x", "take 12 now"], [], random.Random(0))]
-    last = policies[-1]("", 1)
+    last = perturbations(["x", "take 12 now"], [], 4, random.Random(0))[-1].actions[-1]
     assert last.startswith("take ")
     assert last.endswith(" now")
     assert last != "take 12 now"
-    assert len(perturbations(["x", "take it"], [], random.Random(0))) == 1
+    assert len(perturbations(["x", "take it"], [], 4, random.Random(0))) == 1
 
 
 def test_a_hint_may_name_the_moves_of_the_game_and_not_what_the_answer_is():

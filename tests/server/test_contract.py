@@ -10,7 +10,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from sandbox_api.types import Outcome, Phase, ProgramKind, ResetItem, StepItem
+from sandbox_api.types import Outcome, Phase, ProgramKind, ResetItem, StepItem, Trial
 from sandbox_api.v1 import sandbox_pb2 as pb
 from sandbox_api.v1 import sandbox_pb2_grpc
 
@@ -221,6 +221,23 @@ async def test_the_oracle_plays_more_seeds_in_one_process_up_to_one_that_loses(
     assert verdict.oracles == ()
     (verdict,) = await sandbox.client.verify(ids, oracle_seeds=range(101))
     assert "at most 100" in str(verdict.error)
+    await sandbox.still_works()
+
+
+async def test_plays_are_tried_in_one_process_up_to_one_that_fails(sandbox: Sandbox) -> None:
+    source = COUNTER.replace("won = self", "1 / (action != '!')\n        won = self")
+    episode = await sandbox.start(source, max_steps=6)
+    trials = [Trial(4, ("+",) * 6), Trial(4, ("-",) * 6), Trial(5, ()), Trial(6, ("+", "!"))]
+    (verdict,) = await sandbox.client.verify([episode.episode_id], trials=[*trials, trials[0]])
+    assert verdict.error is None
+    won, cut, empty, failed = verdict.trials
+    assert (won.final_reward, won.terminated, won.truncated) == (1.0, True, False)
+    assert (cut.final_reward, cut.terminated, cut.truncated) == (0.0, False, True)
+    assert (empty.final_reward, empty.outcome) == (None, Outcome.COMPLETED)
+    assert (failed.final_reward, failed.outcome) == (None, Outcome.PROGRAM_ERROR)
+    for bad in ([trials[0]] * 101, [Trial(0, ("x" * 10_000_000,))], [Trial(0, ("",) * 100_000)]):
+        (verdict,) = await sandbox.client.verify([episode.episode_id], trials=bad)
+        assert "trial" in str(verdict.error) or "bytes" in str(verdict.error)
     await sandbox.still_works()
 
 

@@ -289,17 +289,39 @@ class StepResponse(_message.Message):
     results: _containers.RepeatedCompositeFieldContainer[StepResult]
     def __init__(self, results: _Optional[_Iterable[_Union[StepResult, _Mapping]]] = ...) -> None: ...
 
+class Trial(_message.Message):
+    __slots__ = ("seed", "actions")
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    ACTIONS_FIELD_NUMBER: _ClassVar[int]
+    seed: int
+    actions: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, seed: _Optional[int] = ..., actions: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class TrialResult(_message.Message):
+    __slots__ = ("outcome", "final_reward", "terminated", "truncated")
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    FINAL_REWARD_FIELD_NUMBER: _ClassVar[int]
+    TERMINATED_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    outcome: Outcome
+    final_reward: float
+    terminated: bool
+    truncated: bool
+    def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., final_reward: _Optional[float] = ..., terminated: _Optional[bool] = ..., truncated: _Optional[bool] = ...) -> None: ...
+
 class VerifyItem(_message.Message):
-    __slots__ = ("episode_id", "run_oracle", "timeout_s", "oracle_seeds")
+    __slots__ = ("episode_id", "run_oracle", "timeout_s", "oracle_seeds", "trials")
     EPISODE_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ORACLE_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     ORACLE_SEEDS_FIELD_NUMBER: _ClassVar[int]
+    TRIALS_FIELD_NUMBER: _ClassVar[int]
     episode_id: str
     run_oracle: bool
     timeout_s: float
     oracle_seeds: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, episode_id: _Optional[str] = ..., run_oracle: _Optional[bool] = ..., timeout_s: _Optional[float] = ..., oracle_seeds: _Optional[_Iterable[int]] = ...) -> None: ...
+    trials: _containers.RepeatedCompositeFieldContainer[Trial]
+    def __init__(self, episode_id: _Optional[str] = ..., run_oracle: _Optional[bool] = ..., timeout_s: _Optional[float] = ..., oracle_seeds: _Optional[_Iterable[int]] = ..., trials: _Optional[_Iterable[_Union[Trial, _Mapping]]] = ...) -> None: ...
 
 class VerifyRequest(_message.Message):
     __slots__ = ("items",)
@@ -336,7 +358,7 @@ class OracleResult(_message.Message):
     def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., actions: _Optional[_Iterable[str]] = ..., final_reward: _Optional[float] = ..., terminated: _Optional[bool] = ..., truncated: _Optional[bool] = ..., diagnostic: _Optional[_Union[Diagnostic, _Mapping]] = ...) -> None: ...
 
 class Verdict(_message.Message):
-    __slots__ = ("index", "error", "reproduced", "divergence", "has_verify", "verify_outcome", "verified", "verify_message", "oracle", "diagnostic", "oracles")
+    __slots__ = ("index", "error", "reproduced", "divergence", "has_verify", "verify_outcome", "verified", "verify_message", "oracle", "diagnostic", "oracles", "trials")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     REPRODUCED_FIELD_NUMBER: _ClassVar[int]
@@ -348,6 +370,7 @@ class Verdict(_message.Message):
     ORACLE_FIELD_NUMBER: _ClassVar[int]
     DIAGNOSTIC_FIELD_NUMBER: _ClassVar[int]
     ORACLES_FIELD_NUMBER: _ClassVar[int]
+    TRIALS_FIELD_NUMBER: _ClassVar[int]
     index: int
     error: ItemError
     reproduced: bool
@@ -359,7 +382,8 @@ class Verdict(_message.Message):
     oracle: OracleResult
     diagnostic: Diagnostic
     oracles: _containers.RepeatedCompositeFieldContainer[OracleResult]
-    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., reproduced: _Optional[bool] = ..., divergence: _Optional[_Union[Divergence, _Mapping]] = ..., has_verify: _Optional[bool] = ..., verify_outcome: _Optional[_Union[Outcome, str]] = ..., verified: _Optional[bool] = ..., verify_message: _Optional[str] = ..., oracle: _Optional[_Union[OracleResult, _Mapping]] = ..., diagnostic: _Optional[_Union[Diagnostic, _Mapping]] = ..., oracles: _Optional[_Iterable[_Union[OracleResult, _Mapping]]] = ...) -> None: ...
+    trials: _containers.RepeatedCompositeFieldContainer[TrialResult]
+    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., reproduced: _Optional[bool] = ..., divergence: _Optional[_Union[Divergence, _Mapping]] = ..., has_verify: _Optional[bool] = ..., verify_outcome: _Optional[_Union[Outcome, str]] = ..., verified: _Optional[bool] = ..., verify_message: _Optional[str] = ..., oracle: _Optional[_Union[OracleResult, _Mapping]] = ..., diagnostic: _Optional[_Union[Diagnostic, _Mapping]] = ..., oracles: _Optional[_Iterable[_Union[OracleResult, _Mapping]]] = ..., trials: _Optional[_Iterable[_Union[TrialResult, _Mapping]]] = ...) -> None: ...
 
 class VerifyResponse(_message.Message):
     __slots__ = ("results",)

@@ -38,6 +38,7 @@ _PHASE_OF_OP: dict[int, pb.Phase] = {
     frames.LOAD: pb.PHASE_LOAD,
     frames.RESET: pb.PHASE_RESET,
     frames.STEP: pb.PHASE_STEP,
+    frames.PLAY: pb.PHASE_STEP,
     frames.VERIFY: pb.PHASE_VERIFY,
     frames.SOLUTION: pb.PHASE_SOLUTION,
 }

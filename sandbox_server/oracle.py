@@ -109,9 +109,14 @@ class OraclePlayer:
     ) -> None:
         await self._reset(channel, seed)
         for plan in await self._solve(channel):
-            # A solution() that plays to find out may have moved the world: it starts anew.
-            await self._reset(channel, seed)
-            await self._play_plan(channel, plan, oracle)
+            # It starts anew: a solution() that plays to find out may have moved the world.
+            end = await replay.play_whole(channel, self._episode, seed, plan, self._timeout_s)
+            self._work.count_replayed(end.steps)
+            oracle.Clear()
+            oracle.outcome = pb.OUTCOME_COMPLETED
+            oracle.actions.extend(plan[: end.steps])
+            oracle.final_reward = end.reward
+            oracle.terminated, oracle.truncated = end.terminated, end.truncated
             if won(oracle):
                 return
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from sandbox_api.errors import EpisodeLostError
 from sandbox_api.v1 import sandbox_pb2 as pb
@@ -27,7 +28,17 @@ _SPAN_NAMES = {
     frames.STEP: "step",
     frames.VERIFY: "verify",
     frames.SOLUTION: "solution",
+    frames.PLAY: "play",
 }
+
+
+class WholePlay(NamedTuple):
+    """The end of a play that went on inside the process."""
+
+    steps: int
+    reward: float
+    terminated: bool
+    truncated: bool
 
 
 async def call(channel: Endpoint, op: int, body: bytes, timeout_s: float) -> frames.Reply:
@@ -120,3 +131,32 @@ async def play(
         if reply.terminated or reply.truncated:
             break
     return replies
+
+
+async def play_whole(
+    channel: Endpoint, episode: Episode, seed: int, actions: Sequence[str], timeout_s: float
+) -> WholePlay:
+    """Reset, and play actions until the play ends or they do, in one call.
+
+    Args:
+        channel: Of a process that has loaded the program; it may have played before.
+        episode: Whose options and turn cap to use.
+        seed: To reset with.
+        actions: What to play.
+        timeout_s: Wall seconds of the whole play.
+
+    Raises:
+        ProgramFailedError: If the program failed it.
+        EpisodeLostError: If the process is gone through no fault of the program.
+    """
+    start = reset_body(seed, episode.options_json, episode.max_turns)
+    script = json.dumps(list(actions[: episode.turn_cap])).encode()
+    reply = await call(channel, frames.PLAY, frames.join(start, script), timeout_s)
+    try:
+        steps = int(json.loads(reply.extra)["steps"])
+        if not 0 <= steps <= len(actions):
+            raise ValueError(steps)
+    except answers.MALFORMED:
+        raise ProgramFailedError(answers.malformed("a play that is not one")) from None
+    truncated = reply.truncated or (steps >= episode.turn_cap and not reply.terminated)
+    return WholePlay(steps, reply.reward, reply.terminated, truncated)

@@ -27,7 +27,7 @@ async def play(
         episode: Whose program, options and turn cap to use.
         item: Has the trials.
         verdict: Gets a result for each.
-        timeout_s: Wall seconds of each call.
+        timeout_s: Wall seconds of each trial.
 
     Raises:
         CapacityError, UnavailableError: If there is no process to be had.
@@ -37,15 +37,13 @@ async def play(
     try:
         await replay.load(channel, episode.program, describe=False)
         for trial in item.trials:
-            seed, options = trial.seed, episode.options_json
-            await replay.reset(channel, seed, options, episode.max_turns, timeout_s)
-            replies = await replay.play(channel, trial.actions, episode.turn_cap, timeout_s)
-            work.count_replayed(len(replies))
-            result = verdict.trials.add(outcome=pb.OUTCOME_COMPLETED)
-            if replies:
-                result.final_reward = replies[-1].reward
-                result.terminated = replies[-1].terminated
-                result.truncated = replies[-1].truncated
+            end = await replay.play_whole(channel, episode, trial.seed, trial.actions, timeout_s)
+            work.count_replayed(end.steps)
+            result = verdict.trials.add(
+                outcome=pb.OUTCOME_COMPLETED, terminated=end.terminated, truncated=end.truncated
+            )
+            if end.steps:
+                result.final_reward = end.reward
     except ProgramFailedError as error:
         verdict.trials.add(outcome=error.failure.outcome)
     finally:

@@ -97,6 +97,7 @@ class EpisodeServer:
             frames.VERIFY: self._verify,
             frames.SOLUTION: self._solution,
             frames.FORK: self._fork,
+            frames.PLAY: self._play,
         }
         fd, output = self._fd, self._output
         # Of its own pages, of which a short request touches one. Private: copies have theirs.
@@ -188,15 +189,8 @@ class EpisodeServer:
         return frames.pack_reply(frames.LOAD, request_id, frames.COMPLETED, extra=extra)
 
     def _reset(self, request_id: int, message: bytes) -> bytes:
-        request = json.loads(message[frames.REQUEST_HEADER_BYTES :])
-        self._phase = _CONSTRUCT
-        program.seed_globals(request["seed"])
-        self._environment = environment = program.Environment(
-            self._factory, request["options"], request["max_turns"]
-        )
-        self._phase = _RESET
-        observation, info = environment.reset(request["seed"])
-        tools = environment.tools()
+        observation, info = self._start(message[frames.REQUEST_HEADER_BYTES :])
+        tools = self._environment.tools()  # type: ignore[union-attr]
         shown, cut_bytes = text.cut(observation, self._max_observation_bytes)
         return frames.pack_reply(
             frames.RESET,
@@ -206,6 +200,32 @@ class EpisodeServer:
             cut_bytes=cut_bytes,
             info=self._info(info),
             extra=_bounded(tools, "get_tools()") if tools else b"",
+        )
+
+    def _start(self, body: bytes) -> tuple[str, Any]:
+        request = json.loads(body)
+        self._phase = _CONSTRUCT
+        program.seed_globals(request["seed"])
+        self._environment = environment = program.Environment(
+            self._factory, request["options"], request["max_turns"]
+        )
+        self._phase = _RESET
+        return environment.reset(request["seed"])
+
+    def _play(self, request_id: int, message: bytes) -> bytes:
+        """A reset and steps up to the end; the last step's reward is the reply's."""
+        start, script = frames.split(message[frames.REQUEST_HEADER_BYTES :])
+        self._start(start)
+        self._phase = STEP_PHASE
+        reward, flags, steps = 0.0, 0, 0
+        for action in json.loads(script):
+            _, reward, flags, _ = self._environment.step(action)  # type: ignore[union-attr]
+            steps += 1
+            if flags:
+                break
+        extra = json.dumps({"steps": steps}).encode()
+        return frames.pack_reply(
+            frames.PLAY, request_id, frames.COMPLETED, reward=reward, flags=flags, extra=extra
         )
 
     def _step(self, request_id: int, message: bytes) -> bytes:

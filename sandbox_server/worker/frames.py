@@ -14,7 +14,7 @@ import struct
 from typing import NamedTuple
 
 # Operations of a request.
-LOAD, RESET, STEP, VERIFY, SOLUTION, FORK, COMPILE = range(1, 8)
+LOAD, RESET, STEP, VERIFY, SOLUTION, FORK, COMPILE, PLAY = range(1, 9)
 
 # Kinds of a reply; the numbers are those of `sandbox_api.v1.Outcome`.
 COMPLETED, PROGRAM_ERROR = 1, 2

@@ -112,6 +112,21 @@ class SandboxEnvironment(_SandboxEpisode):
         return self._step(action)
 
 
+class SandboxTools(_SandboxEpisode):
+    """A tool-use program: its own tools, and the answer to the user."""
+
+    def answer(self, answer: str) -> str:
+        """Give the user the answer.
+
+        Args:
+            answer: What the user asked for, and nothing else.
+
+        Returns:
+            What the user says.
+        """
+        return self._step(f"<answer>{answer}</answer>")
+
+
 def sandbox_environment(
     client: SandboxClient, program: Program, *, max_turns: int = 8
 ) -> Callable[[], _SandboxEpisode]:
@@ -132,11 +147,11 @@ def sandbox_environment(
     shared = {"_client": client, "_program": program, "_max_turns": max_turns}
     if not program.tools:
         return type(program.entry, (SandboxEnvironment,), shared)
-    return type(program.entry, (_SandboxEpisode,), {**shared, **_tools(program)})
+    return type(program.entry, (SandboxTools,), {**shared, **_tools(program)})
 
 
 def _tools(program: Program) -> dict[str, Callable[..., str]]:
-    methods = {"answer": _answer}
+    methods = {}
     for tool in program.tools:
         function = tool["function"]
         name = function["name"]
@@ -144,21 +159,6 @@ def _tools(program: Program) -> dict[str, Callable[..., str]]:
             raise ProgramError(f"its tool {name!r} has a name that TRL's environments keep")
         methods[name] = _tool(function)
     return methods
-
-
-def _answer(self: _SandboxEpisode, answer: str) -> str:
-    """Give the user the answer.
-
-    Args:
-        answer: What the user asked for, and nothing else.
-
-    Returns:
-        What the user says.
-    """
-    return self._step(f"<answer>{answer}</answer>")
-
-
-_answer.__name__ = "answer"
 
 
 def _tool(function: Mapping[str, Any]) -> Callable[..., str]:

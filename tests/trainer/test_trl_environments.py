@@ -124,6 +124,7 @@ def test_a_tool_use_program_offers_its_own_tools(client) -> None:
     schema = get_json_schema(type(environment).reserve)["function"]
     assert schema["parameters"]["required"] == ["code", "count"]
     assert schema["parameters"]["properties"]["count"]["type"] == "integer"
+    assert get_json_schema(environment.answer)["function"]["parameters"]["required"] == ["answer"]
     assert not hasattr(environment, "act")
     assert isinstance(environment.answer(answer="nothing"), str)
 

@@ -18,10 +18,11 @@ from designer.archive import Archive, Remembered
 from designer.completions import CompletionError, read_code, read_hint, read_spec
 from designer.corpus import Corpus, Document
 from designer.drafts import DesignRequest, Draft, Finding, GateReport, Operator, Reason
+from designer.findings import RefusedError
 from designer.game_prompts import DIFFICULTIES, code_messages
 from designer.gates import Gates
 from designer.hints import HintError, check_hint_text
-from designer.inspection import program_hash
+from designer.inspection import inspect_program, program_hash
 from designer.lineage import CANDIDATES, Descent, LineageShares, descend
 from designer.prompts import PROMPT_STYLES, hint_messages, structured_messages
 from designer.repair import repair_braces
@@ -122,6 +123,7 @@ class Designer:
         self._document_quota = document_quota
         self._lineage = lineage or LineageShares()
         self._writing = writing or WritingSettings()
+        self._runtime = runtime
         self._gates = Gates(client, settings=settings, limits=limits, runtime=runtime, seed=seed)
         self._step = -1
         self._asked = 0
@@ -263,8 +265,15 @@ class Designer:
         return draft
 
     def hint_request(self, draft: Draft) -> DesignRequest | None:
-        """Ask the model for the hint, the source shown; None where there is one, or no use."""
+        """Ask the model for the hint, the source shown; None where there is one, or no use.
+
+        A program that its text alone refuses gets none: the gates will say why.
+        """
         if draft.source is None or draft.hint is not None or draft.reason is not None:
+            return None
+        try:
+            inspect_program(draft.source, self._runtime)
+        except RefusedError:
             return None
         return dataclasses.replace(
             draft.request, messages=hint_messages(draft.source), json_schema=None

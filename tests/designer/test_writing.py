@@ -81,6 +81,13 @@ async def test_hints_of_all_drafts_are_asked_for_in_one_batch(make):
     assert outcome.reasons == {"OK": 3}
 
 
+async def test_a_program_that_its_text_refuses_is_worth_no_hint(make):
+    script = Script(lambda r: distinct(r, programs.BAD_IMPORT if r.slot else programs.NO_PARSE))
+    outcome = await make().write(script, 2, 0)
+    assert len(script.batches) == 1
+    assert outcome.reasons == {"PARSE": 1, "IMPORT": 1}
+
+
 async def test_only_refused_drafts_are_mended_and_each_is_linked_to_what_it_mends(make):
     def write(request: DesignRequest) -> str:
         if is_hint(request):

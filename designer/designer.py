@@ -66,7 +66,7 @@ class Designer:
         steps_per_cycle: Training steps from one step that designs to the next.
         memory_size: Remembered environments in a chat prompt.
         allow_held_out: Accept worlds kept for evaluation; for use without training only.
-        refuse_remembered: Refuse what an earlier step designed already. Twins in one batch
+        refuse_remembered: Refuse what an earlier step designed already. Twins in one step
             are always refused.
         corpus: Documents that the settings of programs are drawn from; None for none.
         document_quota: Environments of a document before all others had as many; 0 for no
@@ -129,6 +129,8 @@ class Designer:
         self._asked = 0
         self._recorded = 0
         self._documents: Counter[str] = Counter()
+        # Programs of this step that passed, by hash: repairs and further rounds may write twins.
+        self._passed: dict[str, str] = {}
 
     async def write(
         self, writer: Writer, n: int, step: int, progress: Progress | None = None
@@ -154,6 +156,7 @@ class Designer:
         if step != self._step:
             self.archive.discard_step(step)
             self._step, self._asked, self._recorded = step, 0, 0
+            self._passed.clear()
             if self._corpus is not None:
                 self._documents = Counter(self.archive.document_counts(before_step=step))
         chosen = self._skills_of(step)
@@ -332,9 +335,9 @@ class Designer:
         return await self._gates.judge(self._without_twins(drafts), on_report)
 
     def _without_twins(self, drafts: Sequence[Draft]) -> list[Draft]:
-        seen: dict[str, str] = {}
+        seen = dict(self._passed)
         if self._refuse_remembered:
-            seen = {program_hash(source): "the memory" for source in self.archive.sources()}
+            seen |= {program_hash(source): "the memory" for source in self.archive.sources()}
         kept = []
         for draft in drafts:
             if draft.reason is None and draft.source is not None:
@@ -354,6 +357,8 @@ class Designer:
         """Store a verdict, refused drafts too; returns what the archive calls it."""
         env_id = self.archive.record_design(report, step, self._recorded)
         self._recorded += 1
+        if report.passed and report.draft.source is not None:
+            self._passed[program_hash(report.draft.source)] = f"slot {report.draft.request.slot}"
         return env_id
 
     def record_plays(self, env_id: str, step: int, plays: Sequence[Mapping[str, Any]]) -> None:

@@ -147,6 +147,20 @@ async def test_twins_and_held_out_worlds_are_not_mended(make):
     assert all(r.round == 0 for batch in script.batches for r in batch)
 
 
+async def test_a_repair_that_writes_another_slots_program_is_its_twin(make):
+    def write(request: DesignRequest) -> str:
+        if is_hint(request):
+            return "Follow the arrows."
+        return programs.NO_PARSE if request.slot and not request.round else programs.SOUND
+
+    designer = make(rounds=1)
+    outcome = await designer.write(Script(write), 2, 0)
+    assert [e.report.reason for e in outcome.written] == ["OK", Reason.DUPLICATE]
+    assert [row[1] for row in rows(designer)] == ["OK", "PARSE", "DUPLICATE"]
+    # The environment's row is still that of the slot that wrote it.
+    assert rows(designer)[0][3] == 0
+
+
 async def test_what_the_budget_does_not_reach_for_is_counted_and_not_judged(make):
     def write(request: DesignRequest) -> str | None:
         if is_hint(request):

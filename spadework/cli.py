@@ -29,7 +29,7 @@ TRAIN_PACKAGES |= {"tensorboard", "yaml", "datasets"}
 EXTRAS = {**dict.fromkeys(TRAIN_PACKAGES, "train"), "openai": "endpoint", "httpx2": "endpoint"}
 
 COMMANDS: tuple[str, ...] = ("serve", "token", "doctor", "validate", "play", "design", "train")
-COMMANDS += ("report", "bench", "scale")
+COMMANDS += ("eval", "report", "bench", "scale")
 
 
 def build_parser() -> argparse.ArgumentParser:

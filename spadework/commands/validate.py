@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         return _explain(args.explain)
     if args.max_turns < 1:
         raise console.UsageError(f"--max-turns is {args.max_turns}; it must be at least 1")
-    files = _programs(args.files)
+    files = programs_in(args.files)
     sources = [read_source(path) for path in files]
     with (
         server_address(args, [args.runtime]) as address,
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     return console.OK if all(report.passed for report in reports) else console.NEGATIVE
 
 
-def _programs(paths: Sequence[Path]) -> list[Path]:
+def programs_in(paths: Sequence[Path]) -> list[Path]:
     """The files to judge; of a folder, those that hold an environment.
 
     Raises:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainer.budget import MESSAGE_TOKENS, most_prompt_tokens
+from trainer.budget import MESSAGE_TOKENS, TEMPLATE_TOKENS, most_prompt_tokens
 
 if TYPE_CHECKING:
     from designer import DesignRequest, WritingSettings
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # English and Python have about four bytes a token, in the tokenizers of common models.
 BYTES_A_TOKEN = 4
+MOST_BYTES_A_TOKEN = 8
 # What models write, by what was seen of them: a program, a specification, a hint.
 PROGRAM_TOKENS = 1_200
 SPEC_TOKENS = 40
@@ -33,7 +34,7 @@ class Expected:
     Attributes:
         requests: How many, at most.
         about_in: Prompt tokens of all of them, as likely as not.
-        most_in: Prompt tokens that they cannot exceed.
+        most_in: Prompt tokens, at the very most.
         about_out: Completion tokens, as likely as not.
         most_out: Completion tokens that they cannot exceed.
     """
@@ -53,9 +54,9 @@ def expected(requests: Sequence[DesignRequest], settings: WritingSettings) -> li
     written = min(PROGRAM_TOKENS if free else SPEC_TOKENS, settings.max_tokens)
     hint = min(HINT_TOKENS, settings.hint_max_tokens)
     about_in = sum(_bytes(request) // BYTES_A_TOKEN for request in requests)
-    most_in = sum(most_prompt_tokens(request.messages) for request in requests)
-    # A completion that comes back in a prompt is counted in bytes again: at most so many.
-    most_back = settings.max_tokens * 2 * BYTES_A_TOKEN
+    most_in = sum(most_prompt_tokens(r.messages, r.json_schema) for r in requests)
+    # A completion that comes back in a prompt is counted in bytes again; few texts have more.
+    most_back = settings.max_tokens * MOST_BYTES_A_TOKEN
     rows = [Expected("drafts", n, about_in, most_in, n * written, n * settings.max_tokens)]
     rounds = settings.repair_rounds
     mended = int(sum(n * REFUSED_SHARE**number for number in range(1, rounds + 1)))
@@ -66,7 +67,13 @@ def expected(requests: Sequence[DesignRequest], settings: WritingSettings) -> li
                 "hints",
                 hints,
                 (n + mended) * (written + HINT_PROMPT_TOKENS),
-                hints * (most_back + HINT_PROMPT_TOKENS * BYTES_A_TOKEN + 3 * MESSAGE_TOKENS),
+                hints
+                * (
+                    most_back
+                    + HINT_PROMPT_TOKENS * BYTES_A_TOKEN
+                    + TEMPLATE_TOKENS
+                    + 2 * MESSAGE_TOKENS
+                ),
                 (n + mended) * hint,
                 hints * settings.hint_max_tokens,
             )

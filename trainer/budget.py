@@ -14,14 +14,19 @@ from typing import Any
 
 from trainer.endpoint_config import EndpointConfig
 
-# Tokens that a chat template writes around a message, at most.
+# Tokens that a chat template writes around a message, and before all of them, at most.
 MESSAGE_TOKENS = 16
+TEMPLATE_TOKENS = 64
 
 
-def most_prompt_tokens(messages: Sequence[dict[str, Any]]) -> int:
-    """An upper bound: tokenizers of bytes write no more than one token a byte."""
+def most_prompt_tokens(messages: Sequence[dict[str, Any]], json_schema: str | None = None) -> int:
+    """An upper bound: tokenizers of bytes write no more than one token a byte.
+
+    A schema counts as well, since there are servers that write it into the prompt.
+    """
     texts = sum(len(str(message["content"]).encode()) for message in messages)
-    return texts + MESSAGE_TOKENS * (len(messages) + 1)
+    around = TEMPLATE_TOKENS + MESSAGE_TOKENS * len(messages)
+    return texts + around + len((json_schema or "").encode())
 
 
 class BudgetSpentError(RuntimeError):

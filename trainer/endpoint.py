@@ -157,7 +157,7 @@ class Endpoint:
         known = self._ledger.answer(key)
         if known is not None:
             return Answer(known)
-        most = Usage(1, most_prompt_tokens(body["messages"]), max_tokens)
+        most = Usage(1, most_prompt_tokens(body["messages"], request.json_schema), max_tokens)
         for attempt in range(1, self._config.attempts + 1):
             if self._failure is not None:
                 raise self._failure

@@ -35,9 +35,19 @@ $(VENV)/.ready: pyproject.toml
 selfplay: setup
 	$(BIN)/spadework train $(PRESET) --seed $(SEED) --run-dir $(RUN_DIR) $(RESUME)
 
+# Most of what is tested waits, for deadlines and for what was ended to be gone: two halves at
+# once take little more than one. Attacks and chaos look at the host, and have one half alone.
 test: setup test-packages
-	$(BIN)/python -m pytest $(WITHOUT_DOCKER)
-	$(MAKE) test-other
+	bash scripts/side_by_side.sh "$(MAKE) --no-print-directory test-attacked" \
+	  "$(MAKE) --no-print-directory test-rest test-other"
+
+.PHONY: test-attacked test-rest
+ATTACKED := tests/security tests/chaos tests/image
+test-attacked:
+	$(BIN)/python -m pytest $(ATTACKED) $(WITHOUT_DOCKER)
+
+test-rest:
+	$(BIN)/python -m pytest $(addprefix --ignore=,$(ATTACKED)) $(WITHOUT_DOCKER)
 
 # Root gets a Docker daemon for the tests, or an error. Who may neither start one nor has one
 # runs the rest, and is told so.

@@ -38,6 +38,8 @@ class Server:
 
     Attributes:
         engines: By the tenant's name.
+        metrics_address: Where the metrics are, with the port that was chosen; empty until it
+            has started, and where none are asked for.
 
     Raises:
         AddressError: If it would be open to whom it should not be.
@@ -53,6 +55,7 @@ class Server:
             name: Engine(part, runtimes, functools.partial(self._audit.record, tenant=name))
             for name, part in tenants.parts(config).items()
         }
+        self.metrics_address = ""
         self._stopped = False
         self._metrics = Metrics()
         self._service = SandboxService(self.engines, self._audit)
@@ -90,8 +93,8 @@ class Server:
         started: list[Engine] = []
         try:
             if wanted := self.config.metrics_address:
-                where = await self._metrics_server.start(wanted)
-                _log.info("metrics: http://%s/metrics", where)
+                self.metrics_address = await self._metrics_server.start(wanted)
+                _log.info("metrics: http://%s/metrics", self.metrics_address)
             for engine in self.engines.values():
                 await engine.start()
                 started.append(engine)

@@ -34,7 +34,14 @@ def image(client: Any) -> str:
 
 @pytest.fixture(scope="session")
 def container(client: Any, image: str) -> Iterator[tuple[Any, str]]:
-    """A healthy server in a container, run as README.md says, and its address out here."""
+    """A healthy server in a container, and its address out here."""
+    with server(client, image) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def server(client: Any, image: str) -> Iterator[tuple[Any, str]]:
+    """A server in a container, run as README.md says, until it is healthy."""
     # Not under pytest's own folder, whose path is longer than a socket's may be.
     folder = Path(tempfile.mkdtemp(prefix="spadework-image-"))
     user = {} if os.geteuid() == 0 else {"user": f"{os.geteuid()}:{os.getegid()}"}

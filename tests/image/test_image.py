@@ -12,6 +12,7 @@ import pytest
 from sandbox_api import ResetItem, SandboxClient, StepItem
 
 from tests.image.building import ROOT
+from tests.image.conftest import server
 from tests.server.conftest import COUNTER
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -58,12 +59,11 @@ def test_it_withstands_the_attack_suite_from_outside(container: tuple[Any, str])
     print(done.stdout.splitlines()[-1])
 
 
-def test_it_ends_when_the_engine_asks(client: Any, container: tuple[Any, str]) -> None:
-    """The last test of this file: the container is gone after it."""
-    running, _ = container
-    running.stop(timeout=30)
-    running.reload()
-    assert running.attrs["State"]["ExitCode"] == 0
+def test_it_ends_when_the_engine_asks(client: Any, image: str) -> None:
+    with server(client, image) as (running, _):
+        running.stop(timeout=30)
+        running.reload()
+        assert running.attrs["State"]["ExitCode"] == 0
 
 
 def test_compose_brings_up_a_server_and_a_client_that_plays(image: str) -> None:

@@ -108,6 +108,11 @@ class Sandbox:
                     found.append(pid)
         return found
 
+    def cpu_meters(self) -> set[Path]:
+        """Folders of this server's meters of CPU time, and of nobody else's."""
+        trees = Path("/sys/fs/cgroup/cpuacct/spadework")
+        return set(trees.glob(f"{self._server.process.pid}-*/*/episode-*"))
+
     async def nothing_left(self) -> None:
         """Close what this test started; then no process of any episode is there."""
         await self.client.close_episodes(self._started)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import docker.errors
 import pytest
 from sandbox_api.v1 import sandbox_pb2 as pb
 
@@ -26,8 +27,6 @@ from sandbox_server.episode_channel import EpisodeChannel
 from sandbox_server.failures import ProcessEnd
 from sandbox_server.family import Family
 from sandbox_server.poller import Poller
-
-docker_errors = pytest.importorskip("docker.errors", reason="the docker backend's own extra")
 
 _SPEAK = """
 import os, socket, sys
@@ -69,10 +68,10 @@ class EndedContainer:
 
     def reload(self) -> None:
         if self._told == "removed":
-            raise docker_errors.NotFound("no such container")
+            raise docker.errors.NotFound("no such container")
 
     def remove(self, force: bool) -> None:
-        raise docker_errors.NotFound("no such container")
+        raise docker.errors.NotFound("no such container")
 
 
 class Engineless:

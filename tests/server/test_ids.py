@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,15 +15,26 @@ from sandbox_server.backends import BackendError, ids
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to map ids")
 
 CLAIMER = """
-import sys
-from sandbox_server.backends.ids import HostIds
-print(HostIds().user, flush=True)
+import os, sys
+from sandbox_server.backends import ids
+ids._ledger = lambda: int(sys.argv[1])
+print(ids.HostIds().user, flush=True)
 sys.stdin.read()
 """
 
 
 @pytest.fixture
-def claimed() -> Iterator[ids.HostIds]:
+def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """One of this test's own: of the machine's, other servers take ids, and give them back."""
+    file = os.open(tmp_path / "user-ids.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    monkeypatch.setattr(ids, "_ledger", lambda: file)
+    monkeypatch.setattr(ids, "_claimed", set())
+    yield file
+    os.close(file)
+
+
+@pytest.fixture
+def claimed(ledger: int) -> Iterator[ids.HostIds]:
     mine = ids.HostIds()
     yield mine
     mine.release()
@@ -36,21 +48,23 @@ def test_jails_of_one_server_share_no_ids(claimed: ids.HostIds) -> None:
     other.release()
 
 
-def test_jails_of_two_servers_share_no_ids_until_one_is_killed(claimed: ids.HostIds) -> None:
-    command = [sys.executable, "-c", CLAIMER]
+def test_jails_of_two_servers_share_no_ids_until_one_is_killed(
+    ledger: int, claimed: ids.HostIds
+) -> None:
+    command = [sys.executable, "-c", CLAIMER, str(ledger)]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as claimer:
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, text=True, pass_fds=[ledger]
+    ) as claimer:
         assert claimer.stdout is not None
         user = int(claimer.stdout.readline())
-        taken = []
-        while not taken or taken[-1].user < user:
-            taken.append(ids.HostIds())
-        assert user not in {claimed.user, *(jail.user for jail in taken)}
+        mine = ids.HostIds()
+        assert len({user, claimed.user, mine.user}) == 3
         claimer.kill()
         claimer.wait()
     again = ids.HostIds()
     assert again.user == user
-    for jail in (again, *taken):
+    for jail in (again, mine):
         jail.release()
 
 

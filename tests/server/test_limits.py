@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
 
 import pytest
 from sandbox_api.types import Outcome, ResetItem, StepItem
@@ -115,9 +114,9 @@ async def test_cpu_time_is_that_of_all_processes_of_an_episode(jailed: Sandbox, 
 
 @needs_meters
 async def test_meters_of_cpu_time_go_with_their_episodes(jailed: Sandbox) -> None:
-    meters = set(Path("/sys/fs/cgroup/cpuacct/spadework").glob("*/*/episode-*"))
+    meters = jailed.cpu_meters()
     episode = await jailed.start(COUNTER, max_processes=2)
-    made = set(Path("/sys/fs/cgroup/cpuacct/spadework").glob("*/*/episode-*")) - meters
+    made = jailed.cpu_meters() - meters
     assert made
     await jailed.client.close_episodes([episode.episode_id])
     for _ in range(100):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import socket
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -74,20 +73,17 @@ class Served:
 
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
-    free = socket.create_server(("127.0.0.1", 0))
-    where = f"127.0.0.1:{free.getsockname()[1]}"
-    free.close()
     config = ServerConfig(
         address="127.0.0.1:0",
         backend="process",
-        metrics_address=where,
+        metrics_address="127.0.0.1:0",
         audit_log=str(tmp_path / "audit.jsonl"),
     )
     server = Server(config, {"stdlib": runtime.ensure("stdlib")})
     address = await server.start()
     try:
         async with AsyncSandboxClient(address, max_retries=0) as client:
-            yield Served(server.engines["default"], client, where)
+            yield Served(server.engines["default"], client, server.metrics_address)
     finally:
         await server.stop(at_once=True)
 

@@ -127,7 +127,7 @@ def worker_folder() -> Path:
         staging = Path(tempfile.mkdtemp(prefix=".worker-", dir=folder.parent))
         shutil.copytree(source, staging / "worker", ignore=shutil.ignore_patterns("__pycache__"))
         # Published at the top level too: what programs import to build tool-use worlds.
-        shutil.copy2(source / "tool_env.py", staging / "spadework_env.py")
+        (staging / "spadework_env.py").write_text("from worker.tool_env import *\n")
         try:
             publish(staging, folder)
         except OSError:

@@ -1,103 +1,79 @@
 """The base class that the sandbox supplies to tool-use environments, as `spadework_env`.
 
-    from spadework_env import ToolEnv
+    from spadework_env import Criterion, Message, ToolEnv
 
     class OrdersEnv(ToolEnv):
         def setup(self, rng):
-            self.orders = {"A1": rng.randint(1, 9)}
-            self.messages = [Message("How many items are in order A1?", answer=self.orders["A1"])]
+            self.orders = {"A1": {"items": rng.randint(1, 9), "status": "open"}}
+            self.messages = [
+                Message("Close A1.", criterion=Criterion("orders.A1.status", "==", "closed")),
+                Message("How many items did it have?", answer=self.orders["A1"]["items"]),
+            ]
 
         def tool_get_order(self, order_id: str) -> dict:
             '''Look an order up by its id.'''
-            return {"items": self.orders[order_id]}
+            return self.orders[order_id]
 
-The policy answers with `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` or with
-`<answer>...</answer>`. Answers are compared without case, numbers within 0.01. With
-several messages, the next one is shown only when the criterion of the last one holds.
+        def tool_close_order(self, order_id: str) -> str:
+            '''Close an order.'''
+            self.orders[order_id]["status"] = "closed"
+            return "closed"
+
+The policy writes `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, one or several, and
+`<answer>...</answer>` when it is done with what the user asked. An answer to a message whose
+criterion does not hold yet changes nothing; a wrong answer ends the episode with 0.0; after the
+last message it ends with 1.0. What gates ask of the criteria stands in `info`, never in an
+observation. docs/tool-use.md tells it at length.
 """
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 import random
 import re
-import typing
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from . import text
+from .tool_answers import matches
+from .tool_criteria import Criterion, Message, judged, types_of
+from .tool_schemas import json_type_problem, schema
+
+__all__ = ["Criterion", "Message", "ToolEnv", "matches"]
+
+_THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
 _TOOL_CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
 _ANSWER = re.compile(r"<answer>\s*(.*?)\s*</answer>", re.DOTALL)
-_NUMBER = re.compile(r"-?\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?")
-_TOLERANCE = 0.01
-_JSON_TYPES = {
-    str: "string",
-    int: "integer",
-    float: "number",
-    bool: "boolean",
-    list: "array",
-    dict: "object",
-}
+_PREFIX = "tool_"
+# More in one action are left out, and the policy is told.
+MAX_CALLS = 8
 
-
-@dataclass
-class Message:
-    """One user message.
-
-    Attributes:
-        text: What the user says.
-        answer: The expected answer; None where only the state counts.
-        criterion: Of the simulated state; must hold for the message to be done.
-    """
-
-    text: str
-    answer: Any = None
-    criterion: Callable[[], bool] | None = None
-
-
-def matches(given: str, expected: Any) -> bool:
-    """Compare an answer: numbers within 0.01, text without case and outer blanks."""
-    if isinstance(expected, bool) or not isinstance(expected, int | float):
-        wanted = str(expected).strip().casefold()
-        try:
-            return abs(float(given.replace(",", "")) - float(wanted)) <= _TOLERANCE
-        except ValueError:
-            return given.strip().casefold() == wanted
-    found = _NUMBER.fullmatch(given.strip().lstrip("$€£").rstrip("%. "))
-    return (
-        found is not None and abs(float(found.group().replace(",", "")) - expected) <= _TOLERANCE
-    )
-
-
-def _schema(name: str, function: Callable[..., Any]) -> dict[str, Any]:
-    hints = typing.get_type_hints(function)
-    properties, required = {}, []
-    for parameter in inspect.signature(function).parameters.values():
-        hint = hints.get(parameter.name, str)
-        kind = _JSON_TYPES.get(typing.get_origin(hint) or hint, "string")
-        properties[parameter.name] = {"type": kind}
-        if parameter.default is parameter.empty:
-            required.append(parameter.name)
-    return {
-        "type": "function",
-        "function": {
-            "name": name,
-            "description": inspect.getdoc(function) or "",
-            "parameters": {"type": "object", "properties": properties, "required": required},
-        },
-    }
+Step = tuple[str, float, bool, bool, dict[str, Any]]
 
 
 class ToolEnv:
-    """Subclass it: fill `self.messages` in `setup`, and define `tool_<name>` methods."""
+    """Subclass it: fill `self.messages` in `setup`, and define `tool_<name>` methods.
+
+    Attributes:
+        max_turns: Actions until the episode is truncated.
+        messages: What the user says, in turn.
+        rng: What `setup` drew from.
+    """
+
+    # Of the class, too: a subclass may define __init__ and not call this one's.
+    max_turns = 20
+    messages: Sequence[Message] = ()
+    _current = 0
+    _turn = 0
+    _ended = False
+    _schemas_of_class: dict[str, dict[str, Any]]
 
     def __init__(self, max_turns: int = 20) -> None:
         self.max_turns = max_turns
-        self.messages: list[Message] = []
+        self.messages = []
         self.rng = random.Random(0)
-        self._current = 0
-        self._turn = 0
 
     def setup(self, rng: random.Random) -> None:
         """Build the world and `self.messages` from `rng`.
@@ -109,65 +85,128 @@ class ToolEnv:
 
     def get_tools(self) -> list[dict[str, Any]]:
         """OpenAI-format schemas of the tool_<name> methods, by name."""
-        names = sorted(name for name in dir(self) if name.startswith("tool_"))
-        return [_schema(name.removeprefix("tool_"), getattr(self, name)) for name in names]
+        return copy.deepcopy(list(self._schemas().values()))
 
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, Any]]:
+        """Build the world; the first observation is the first message.
+
+        Returns:
+            The message, and for the gates: `message` and `messages` (which, of how many),
+            `criteria` (see `tool_criteria.judged`) and `state` (types of the attributes).
+
+        Raises:
+            ValueError: If `setup` left no messages, or something else among them.
+        """
         self.rng = random.Random(seed)
         self._current = self._turn = 0
+        self._ended = False
         self.messages = []
         self.setup(self.rng)
         if not self.messages:
             raise ValueError("setup() left self.messages empty")
-        return self.messages[0].text, {}
+        for message in self.messages:
+            if not isinstance(message, Message):
+                kind = type(message).__name__
+                raise ValueError(f"self.messages must hold Message(...), not {kind}")
+        criteria = [
+            {"message": number, **said}
+            for number, message in enumerate(self.messages)
+            for said in judged(self, message)
+        ]
+        public = {k: v for k, v in vars(self).items() if k not in _OWN and not k.startswith("_")}
+        return self.messages[0].text, {
+            **self._info(),
+            "messages": len(self.messages),
+            "criteria": criteria,
+            "state": types_of(public),
+        }
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    def step(self, action: str) -> Step:
+        """Run the action's tool calls, then take its answer.
+
+        Returns:
+            Gymnasium's five; `info` has `message`, the number of the one that is open.
+        """
+        if self._ended:
+            return "The episode is over.", 0.0, True, False, self._info()
         self._turn += 1
-        truncated = self._turn >= self.max_turns
-        answer = _ANSWER.search(action)
-        if answer is not None:
-            return self._take_answer(answer.group(1), truncated)
-        call = _TOOL_CALL.search(action)
-        if call is None:
-            told = "Use <tool_call>{...}</tool_call> or <answer>...</answer>."
-            return told, 0.0, False, truncated, {}
-        return self._call(call.group(1)), 0.0, False, truncated, {}
+        said = _THINKING.sub("", action)
+        calls = _TOOL_CALL.findall(said)
+        shown = [self._call(call) for call in calls[:MAX_CALLS]]
+        if len(calls) > MAX_CALLS:
+            shown.append(f"Error: only the first {MAX_CALLS} calls of an action are run.")
+        # Outside of the calls: an argument may speak of an answer.
+        answers = _ANSWER.findall(_TOOL_CALL.sub("", said))
+        reward, terminated = 0.0, False
+        if answers:
+            told, reward, terminated = self._take_answer(answers[-1])
+            shown.append(told)
+        elif not calls:
+            shown.append("Use <tool_call>{...}</tool_call> or <answer>...</answer>.")
+        self._ended = terminated
+        truncated = not terminated and self._turn >= self.max_turns
+        return "\n".join(shown), reward, terminated, truncated, self._info()
 
     def verify(self) -> bool:
         """Whether every message is done."""
         return self._current >= len(self.messages) > 0
 
-    def _take_answer(
-        self, given: str, truncated: bool
-    ) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    def _take_answer(self, given: str) -> tuple[str, float, bool]:
+        """Observation, reward, and whether the episode terminates."""
         message = self.messages[self._current]
-        right = message.answer is None or matches(given, message.answer)
-        if message.criterion is not None:
-            right = right and bool(message.criterion())
-        if not right:
-            return "That is not right.", 0.0, True, False, {"message": self._current}
+        if not all(said["met"] for said in judged(self, message)):
+            return "That is not done yet.", 0.0, False
+        expected = message.answer() if callable(message.answer) else message.answer
+        if expected is not None and not matches(given, expected):
+            return "That is not right.", 0.0, True
         self._current += 1
         if self._current == len(self.messages):
-            return "Done.", 1.0, True, False, {}
-        return self.messages[self._current].text, 0.0, False, truncated, {}
+            return "Done.", 1.0, True
+        return self.messages[self._current].text, 0.0, False
 
-    def _call(self, text: str) -> str:
+    def _info(self) -> dict[str, Any]:
+        return {"message": self._current}
+
+    def _schemas(self) -> dict[str, dict[str, Any]]:
+        """Schemas by tool; read off the class once, since each call looks at them."""
+        cls = type(self)
+        if "_schemas_of_class" not in vars(cls):
+            tools = sorted(name for name in dir(cls) if name.startswith(_PREFIX))
+            cls._schemas_of_class = {
+                name.removeprefix(_PREFIX): schema(name.removeprefix(_PREFIX), getattr(self, name))
+                for name in tools
+                # A property is not looked at: it would run before there is a world.
+                if name != _PREFIX and callable(getattr(cls, name))
+            }
+        return cls._schemas_of_class
+
+    def _call(self, said: str) -> str:
         try:
-            call = json.loads(text)
+            call = json.loads(said)
             name, arguments = call["name"], call.get("arguments", {})
+            if isinstance(arguments, str):
+                # As the API of OpenAI has them.
+                arguments = json.loads(arguments)
             if not isinstance(name, str) or not isinstance(arguments, dict):
                 raise TypeError
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return 'Error: a tool call is {"name": "...", "arguments": {...}}.'
-        tool = getattr(self, f"tool_{name}", None)
-        if tool is None:
-            known = ", ".join(tool["function"]["name"] for tool in self.get_tools())
-            return f"Error: no tool {name!r}; there are {known}."
+        schemas = self._schemas()
+        if name not in schemas:
+            return f"Error: no tool {name[:100]!r}; there are {', '.join(schemas)}."
+        tool: Callable[..., Any] = getattr(self, _PREFIX + name)
         try:
             inspect.signature(tool).bind(**arguments)
         except TypeError as error:
             return f"Error: {name}: {error}."
+        problem = json_type_problem(schemas[name], arguments)
+        if problem:
+            return f"Error: {name}: {problem}."
         try:
-            return json.dumps(tool(**arguments), ensure_ascii=False, default=str)
+            return text.render(tool(**arguments))
         except Exception as error:
             return f"Error: {name}: {type(error).__name__}: {error}"
+
+
+# The base's own attributes: no part of the world.
+_OWN = frozenset({"max_turns", "messages", "rng"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sandbox_api.types import Trial
 
 from designer.checks import check_verify
@@ -18,7 +20,8 @@ from designer.subjects import Subject
 class PerturbationGate:
     """Gate 9: what is nearly a solution does not win.
 
-    More than half of a kind's plays must win to refuse: many games have more than one way.
+    More than half of a kind's plays must win to refuse, on few seeds and then on more: many games
+    have more than one way.
     """
 
     name = "perturbed"
@@ -26,21 +29,38 @@ class PerturbationGate:
     async def judge(self, subject: Subject) -> None:
         settings = subject.settings
         self._check_constant(subject)
-        seeds = list(subject.oracles)[: settings.perturbed_seeds]
-        tried = [
-            (way.what, Trial(seed, way.actions))
-            for seed in seeds
-            for way in self._ways(subject, seed)
-        ]
-        plays = await subject.play_winners([trial for _, trial in tried])
-        by_kind: dict[str, list[Play | None]] = {}
-        for (what, _), play in zip(tried, plays, strict=True):
-            by_kind.setdefault(what, []).append(play)
-        for what, played in by_kind.items():
-            won = [play for play in played if play is not None and play.won(settings.win_reward)]
-            if len(won) > len(played) / 2:
-                message = f"{what} won {len(won)} of {len(played)} plays"
+        played: dict[str, list[Play | None]] = {}
+        doubted: set[str] | None = None
+        first = 0
+        for stage in settings.perturbed_stages:
+            seeds = list(subject.oracles)[first:stage]
+            first = stage
+            tried = [
+                (way.what, Trial(seed, way.actions))
+                for seed in seeds
+                for way in self._ways(subject, seed)
+                if doubted is None or way.what in doubted
+            ]
+            plays = await subject.play_winners([trial for _, trial in tried])
+            for (what, _), play in zip(tried, plays, strict=True):
+                played.setdefault(what, []).append(play)
+            doubted = {
+                what
+                for what in played
+                if len(self._won(subject, played[what])) > len(played[what]) / 2
+            }
+            if not doubted:
+                return
+        for what in played:
+            if what in doubted:
+                won = self._won(subject, played[what])
+                message = f"{what} won {len(won)} of {len(played[what])} plays"
                 raise refusal(Reason.PERTURBED_WIN, message, phase="step", play=won[0])
+
+    @staticmethod
+    def _won(subject: Subject, plays: Sequence[Play | None]) -> list[Play]:
+        least = subject.settings.win_reward
+        return [play for play in plays if play is not None and play.won(least)]
 
     @staticmethod
     def _check_constant(subject: Subject) -> None:
@@ -120,7 +140,7 @@ class HintGate:
     async def _play(subject: Subject, commands: list[str]) -> None:
         """Play the commands over and over."""
         settings = subject.settings
-        seeds = list(subject.oracles)[: settings.perturbed_seeds]
+        seeds = list(subject.oracles)[: settings.perturbed_stages[0]]
         plays = await subject.play([(seed, cycled(commands)) for seed in seeds])
         won = [play for play in plays if play.won(settings.win_reward)]
         if len(won) > len(plays) / 2:

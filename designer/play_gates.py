@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from sandbox_api.client import AsyncSandboxClient
 from sandbox_api.types import Limits, OracleResult, Outcome, Trial
@@ -81,12 +82,16 @@ class FuzzGate:
         await subject.close(plays[settings.replays :])
         # A game that ends at any mistake would take an episode for each of the others.
         rest = [Trial(settings.first_seed, (action,)) for action in actions]
-        while rest:
+        if rest:
             tried = await subject.try_plays(plays[0], rest)
-            for trial, result in zip(rest, tried, strict=False):
-                if result.outcome is not Outcome.COMPLETED or abs(result.final_reward or 0) > 1:
-                    await subject.play([(trial.seed, replayed(trial.actions))])
-            rest = rest[len(tried) :]
+            doubted = [
+                trial
+                for trial, result in zip_longest(rest, tried)
+                if result is None
+                or result.outcome is not Outcome.COMPLETED
+                or abs(result.final_reward or 0.0) > 1.0
+            ]
+            await subject.play([(trial.seed, replayed(trial.actions)) for trial in doubted])
 
 
 class ReplayGate:

@@ -159,6 +159,29 @@ async def test_many_drafts_are_judged_a_few_at_a_time(client, make_draft):
     assert [report.reason for report in reports] == [ALL[name] for name in names]
 
 
+async def test_a_program_that_hangs_holds_up_no_other(client, make_draft):
+    order = []
+
+    class Last:
+        """A gate behind all others, so that it tells when a draft has passed them."""
+
+        name = "last"
+
+        async def judge(self, subject):
+            order.append(subject.draft.request.slot)
+
+    gates = Gates(client, limits=Limits(step_timeout_s=8.0), settings=QUICK, more=[Last()])
+    drafts = [make_draft(programs.HANGS_ON_FUZZ), make_draft(programs.MAZE, slot=1)]
+    judging = asyncio.create_task(gates.judge(drafts))
+    while not order and not judging.done():
+        await asyncio.sleep(0.02)
+    assert not judging.done()
+    hung, passed = await judging
+    assert (hung.reason, passed.reason, order) == (Reason.FUZZ, Reason.OK, [1])
+    assert "last" in passed.cost_s
+    assert passed.cost_s["fuzz"] < hung.cost_s["fuzz"]
+
+
 async def test_a_time_limit_counts_only_when_it_runs_out_again(client, make_draft):
     class SlowOnce:
         """The first load of this machine is too slow."""

@@ -30,32 +30,27 @@ class PerturbationGate:
         settings = subject.settings
         self._check_constant(subject)
         played: dict[str, list[Play | None]] = {}
-        doubted: set[str] | None = None
+        # Kinds that are still played: at first all there are.
+        doubted: dict[str, list[Play]] = {}
         first = 0
         for stage in settings.perturbed_stages:
-            seeds = list(subject.oracles)[first:stage]
-            first = stage
             tried = [
                 (way.what, Trial(seed, way.actions))
-                for seed in seeds
+                for seed in list(subject.oracles)[first:stage]
                 for way in self._ways(subject, seed)
-                if doubted is None or way.what in doubted
+                if not first or way.what in doubted
             ]
             plays = await subject.play_winners([trial for _, trial in tried])
             for (what, _), play in zip(tried, plays, strict=True):
                 played.setdefault(what, []).append(play)
-            doubted = {
-                what
-                for what in played
-                if len(self._won(subject, played[what])) > len(played[what]) / 2
-            }
+            won = {what: self._won(subject, plays) for what, plays in played.items()}
+            doubted = {what: won[what] for what in won if len(won[what]) > len(played[what]) / 2}
+            first = stage
             if not doubted:
                 return
-        for what in played:
-            if what in doubted:
-                won = self._won(subject, played[what])
-                message = f"{what} won {len(won)} of {len(played[what])} plays"
-                raise refusal(Reason.PERTURBED_WIN, message, phase="step", play=won[0])
+        what, winners = next(iter(doubted.items()))
+        message = f"{what} won {len(winners)} of {len(played[what])} plays"
+        raise refusal(Reason.PERTURBED_WIN, message, phase="step", play=winners[0])
 
     @staticmethod
     def _won(subject: Subject, plays: Sequence[Play | None]) -> list[Play]:

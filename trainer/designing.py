@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from trainer.budget import BudgetSpentError
 from trainer.config import DesignConfig
 from trainer.environments import ActiveEnvironment, DesignSample
-from trainer.protocols import Designer, Writer, Written
+from trainer.protocols import Designer, Progress, Writer, Written
 
 
 @dataclass
@@ -19,12 +19,14 @@ class DesignOutcome:
         gates: Drafts by reason code, `OK` and repairs included.
         drafts: First drafts asked for and written.
         mended: Environments that passed after a repair.
+        costs: What the writer cost since the run began, by metric.
     """
 
     environments: list[ActiveEnvironment] = field(default_factory=list)
     gates: Counter[str] = field(default_factory=Counter)
     drafts: int = 0
     mended: int = 0
+    costs: dict[str, float] = field(default_factory=dict)
 
 
 class DesignRound:
@@ -40,6 +42,8 @@ class DesignRound:
         self._designer = designer
         self._writer = writer
         self._config = config
+        # Shows how far it is, where somebody looks.
+        self.progress: Progress | None = None
 
     async def run(self, step: int, max_turns: int) -> DesignOutcome:
         """Fill the cycle's slots, in at most `attempts` rounds.
@@ -65,11 +69,12 @@ class DesignRound:
                 )
             if unanswered:
                 break
+        outcome.costs = self._writer.metrics()
         return outcome
 
     async def _attempt(self, n: int, step: int, outcome: DesignOutcome) -> int:
         """Ask for n more; returns how many the budget did not reach for."""
-        written = await self._designer.write(self._writer, n, step)
+        written = await self._designer.write(self._writer, n, step, self.progress)
         taken = {environment.env_id for environment in outcome.environments}
         outcome.drafts += len(written.written)
         outcome.gates += written.reasons

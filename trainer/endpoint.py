@@ -106,6 +106,17 @@ class Endpoint:
         # The server's tokenizer is not known here.
         self._control = ControlTokens.known()
 
+    def metrics(self) -> dict[str, float]:
+        """What was spent under this ledger."""
+        spent = self.budget.spent
+        return {
+            "endpoint/requests": spent.requests,
+            "endpoint/tokens_in": spent.tokens_in,
+            "endpoint/tokens_out": spent.tokens_out,
+            "endpoint/assumed": spent.assumed,
+            "endpoint/money": self.budget.money,
+        }
+
     def spent(self) -> str:
         """What was spent under this ledger, for people."""
         return self.budget.describe()

@@ -80,6 +80,22 @@ class Writer(Protocol):
         """
         ...
 
+    def metrics(self) -> dict[str, float]:
+        """What it cost so far, by the names of a run's metrics; empty where it costs nothing."""
+        ...
+
+
+class Progress(Protocol):
+    """Shows how far long work has come."""
+
+    def begin(self, description: str, total: int) -> None:
+        """A new part of the work, of so many steps."""
+        ...
+
+    def advance(self) -> None:
+        """One step of it is done."""
+        ...
+
 
 class Draft(Protocol):
     """What became of a completion, before the gates."""
@@ -142,7 +158,9 @@ class Designer(Protocol):
         """Forget what was recorded after `step`; 0 forgets all of a run."""
         ...
 
-    async def write(self, writer: Writer, n: int, step: int) -> Any:
+    async def write(
+        self, writer: Writer, n: int, step: int, progress: Progress | None = None
+    ) -> Any:
         """Have n environments written, judged, mended and remembered."""
         ...
 

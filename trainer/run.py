@@ -104,6 +104,8 @@ async def run(
         await session.evaluate(suite, "after", console)
         await session.evaluate_references(suite, console)
     finally:
+        if session.spent():
+            console.print(f"endpoint: {session.spent()}")
         await session.aclose()
     summary = summarize(folder, wall_s=time.time() - started)
     folder.write_json("summary.json", summary)
@@ -153,12 +155,12 @@ class _Session:
                 temperature=config.generation.temperature,
                 ledger=Ledger(folder.path / LEDGER_FILE),
             )
-        design_round = DesignRound(designer, writer, config.design)
+        self._design_round = DesignRound(designer, writer, config.design)
         self.selfplay = SelfPlay(
             config,
             client,
             designer,
-            design_round,
+            self._design_round,
             generator,
             self._policy(config.generation.temperature),
             folder,
@@ -174,6 +176,10 @@ class _Session:
             temperature=temperature,
             constrain_actions=self._config.play.constrain_actions,
         )
+
+    def spent(self) -> str:
+        """What an endpoint cost, for people; empty without one."""
+        return self._endpoint.spent() if self._endpoint is not None else ""
 
     async def aclose(self) -> None:
         if self._endpoint is not None:
@@ -217,7 +223,10 @@ class _Session:
         with contextlib.ExitStack() as stack:
             done = checkpoint_step(checkpoint) if checkpoint else 0
             progress = stack.enter_context(_progress(console))
-            task = progress.add_task("training", total=config.run.steps, completed=done)
+            task = progress.add_task(
+                "training", total=config.run.steps, completed=done, unit="step"
+            )
+            self._design_round.progress = _DesignBar(progress)
             writer = stack.enter_context(
                 contextlib.closing(
                     SummaryWriter(str(self._folder.tensorboard_path), purge_step=done + 1)
@@ -296,9 +305,27 @@ class _Recorder(TrainerCallback):
         )
 
 
+class _DesignBar:
+    """A second line of the bar, while environments are being designed."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task = progress.add_task("", visible=False, unit="")
+
+    def begin(self, description: str, total: int) -> None:
+        """Show a part of the work."""
+        self._progress.reset(self._task, total=total, visible=total > 0, unit=description)
+
+    def advance(self) -> None:
+        """Show one step of it; hide it after the last."""
+        self._progress.advance(self._task)
+        (task,) = (task for task in self._progress.tasks if task.id == self._task)
+        self._progress.update(self._task, visible=not task.finished)
+
+
 def _progress(console: Console) -> Progress:
     return Progress(
-        TextColumn("step"),
+        TextColumn("{task.fields[unit]}"),
         MofNCompleteColumn(),
         BarColumn(),
         TextColumn("{task.description}"),

@@ -144,6 +144,7 @@ class SelfPlay:
         self.row.update({f"gates/{reason}": n for reason, n in outcome.gates.items()})
         self.row["designer/valid_share"] = outcome.gates["OK"] / max(1, outcome.drafts)
         self.row["designer/mended"] = outcome.mended
+        self.row.update(outcome.costs)
         if outcome.environments:
             self._retire(self._environments)
             self._environments = outcome.environments

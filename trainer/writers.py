@@ -75,6 +75,10 @@ class ModelWriter:
                 done()
         return answers
 
+    def metrics(self) -> dict[str, float]:
+        """Nothing."""
+        return {}
+
     def spent(self) -> str:
         """Nothing."""
         return ""

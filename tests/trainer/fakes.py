@@ -254,7 +254,7 @@ class FakeDesigner:
         source = grid_source(spec["n"]) + f"# variant {spec['k']}\n"
         return FakeDraft(request, completion, source, "go where the letters say", "grid", None)
 
-    async def write(self, writer: Any, n: int, step: int) -> FakeOutcome:
+    async def write(self, writer: Any, n: int, step: int, progress: Any = None) -> FakeOutcome:
         self.capped.append(self.max_turns)
         requests = self.requests(n, step)
         rounds = [await writer.complete(requests, 256) for _ in range(1 + self.repairs)]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tests.protocol_server import protocol_server
 from tests.trainer.conftest import SMALL
@@ -16,7 +18,7 @@ from trainer.config import load_config
 from trainer.designing import DesignRound
 from trainer.protocols import Answer
 from trainer.rows import DESIGNER
-from trainer.run import run
+from trainer.run import _DesignBar, _progress, run
 from trainer.runfolder import RunFolder
 from trainer.selfplay import SelfPlay
 from trainer.writers import ModelWriter
@@ -35,6 +37,9 @@ class Counting:
             answers.append(Answer(text, self.written))
             self.written += 1
         return answers
+
+    def metrics(self) -> dict[str, float]:
+        return {"endpoint/requests": self.written}
 
 
 def design_config(*overrides: str) -> Any:
@@ -78,7 +83,7 @@ class Spent(FakeDesigner):
 
     rounds: int = 0
 
-    async def write(self, writer: Any, n: int, step: int) -> FakeOutcome:
+    async def write(self, writer: Any, n: int, step: int, progress: Any = None) -> FakeOutcome:
         self.rounds -= 1
         if self.rounds < 0:
             return FakeOutcome([], unanswered=n)
@@ -110,6 +115,21 @@ async def test_a_prompt_longer_than_the_context_is_an_error_of_that_prompt(gener
     assert answers[0].sample is None
     assert answers[1].text
     assert answers[1].sample.completion_ids
+
+
+def test_the_bar_shows_a_part_of_designing_until_it_is_done():
+    with _progress(Console(file=io.StringIO(), force_terminal=True)) as progress:
+        bar = _DesignBar(progress)
+        (task,) = progress.tasks
+        bar.begin("validating", 2)
+        assert task.visible
+        assert task.fields["unit"] == "validating"
+        bar.advance()
+        assert (task.visible, task.completed) == (True, 1)
+        bar.advance()
+        assert not task.visible
+        bar.begin("hinting", 0)
+        assert not task.visible
 
 
 def run_config(tmp_path: Any, *overrides: str) -> Any:
@@ -161,7 +181,10 @@ async def test_an_endpoint_designs_a_run_and_trains_nothing_and_a_resumed_one_pa
         assert len(server.asked) == asked == 4
     assert all(DESIGNER not in found for found in roles)
     assert len((config.folder / "endpoint.jsonl").read_text().splitlines()) == 4
-    assert [row["step"] for row in RunFolder(config.folder).metrics()] == [1, 2]
+    rows = RunFolder(config.folder).metrics()
+    assert [row["step"] for row in rows] == [1, 2]
+    assert rows[1]["endpoint/requests"] == 4
+    assert rows[1]["endpoint/tokens_out"] > rows[0]["endpoint/tokens_out"] > 0
 
 
 class Killed(BaseException):

@@ -94,10 +94,15 @@ def regime(mean_return: float, regret: float, regret_error: float) -> str:
     return "frontier"
 
 
+def regret_term(regret: float) -> float:
+    """The regret in units of 0.15, held to [0, 1]."""
+    return min(1.0, max(0.0, regret / REGRET_SCALE))
+
+
 def blend_reward(measure: EnvironmentMeasure) -> float:
     """0.4 of the scaled regret plus 0.6 of the difficulty anchor."""
-    scaled = min(1.0, max(0.0, measure.regret / REGRET_SCALE))
-    return REGRET_WEIGHT * scaled + PLATEAU_WEIGHT * plateau(measure.mean_return)
+    anchor = plateau(measure.mean_return)
+    return REGRET_WEIGHT * regret_term(measure.regret) + PLATEAU_WEIGHT * anchor
 
 
 def regret_reward(measure: EnvironmentMeasure) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from designer import Archive, Designer, WritingSettings
 from tests.protocol_server import protocol_server
 from tests.trainer.conftest import SMALL
 from tests.trainer.fakes import FakeDesigner, FakeOutcome, FakeSandboxClient
@@ -115,6 +116,28 @@ async def test_a_prompt_longer_than_the_context_is_an_error_of_that_prompt(gener
     assert answers[0].sample is None
     assert answers[1].text
     assert answers[1].sample.completion_ids
+
+
+async def test_the_trained_model_mends_its_own_drafts_and_each_round_can_train(generator, chat):
+    writer = ModelWriter(generator, chat, temperature=1.0, context_tokens=256)
+    generator.begin(0)
+    with Archive(":memory:") as archive:
+        # So short, no specification is whole: each draft is refused before any sandbox.
+        designer = Designer(
+            None,
+            archive,
+            prompt_style="compact",
+            writing=WritingSettings(max_tokens=6, repair_rounds=2),
+        )
+        outcome = await designer.write(writer, 2, 1)
+    assert outcome.reasons == {"PARSE": 6}
+    for entry in outcome.written:
+        assert entry.report.draft.request.round == 2
+        first, second, third = entry.samples
+        # A repair's prompt holds the draft as text, then the gate's code.
+        assert chat.text(second.prompt_ids).endswith(chat.text(first.completion_ids) + "PARSE\n")
+        assert chat.text(third.prompt_ids).endswith(chat.text(second.completion_ids) + "PARSE\n")
+        assert all(len(s.decisions) == len(s.completion_ids) for s in entry.samples)
 
 
 def test_the_bar_shows_a_part_of_designing_until_it_is_done():

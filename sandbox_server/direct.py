@@ -12,24 +12,14 @@ import asyncio
 import dataclasses
 import logging
 import os
+import threading
 import time
 from collections.abc import Coroutine, Iterator, Sequence
-from types import TracebackType
 from typing import Any, TypeVar, cast
 
-from sandbox_api import AsyncSandboxClient, StepPipeline
-from sandbox_api._pipeline import MAX_PIPELINE_ITEMS
-from sandbox_api.types import (
-    Episode,
-    Limits,
-    Program,
-    ResetItem,
-    ServerInfo,
-    StepItem,
-    StepResult,
-    Trial,
-    Verdict,
-)
+from sandbox_api import AsyncSandboxClient
+from sandbox_api._blocking import BlockingCalls
+from sandbox_api.types import StepItem, StepResult
 
 from sandbox_server import cache, doctor, runtime, state
 from sandbox_server.audit import AuditLog
@@ -58,12 +48,13 @@ class _Client(AsyncSandboxClient):
         self._stub = stub
 
 
-class DirectSandbox:
+class DirectSandbox(BlockingCalls):
     """A sandbox of this process, for one thread of it.
 
     Episodes are as isolated as a server's, and as bounded; a sandbox whose protections are not
     in force does not start. What is given up is the process between: a fault of the engine is
-    one of yours, and nobody else can use it. Not to be used inside a running event loop.
+    one of yours, and nobody else can use it. Only the thread that made it may call it, and not
+    while an event loop runs there.
 
     Each method is that of the same name of `SandboxClient`. Episodes that were lost through no
     fault of their program are rebuilt here, too.
@@ -89,7 +80,8 @@ class DirectSandbox:
         max_episodes: int = ServerConfig.max_episodes,
         settings: ServerConfig | None = None,
     ) -> None:
-        self._check_thread()
+        _check_no_loop()
+        self._thread_id = threading.get_ident()
         config = dataclasses.replace(
             settings or ServerConfig(),
             backend=backend,
@@ -114,9 +106,10 @@ class DirectSandbox:
         self._client = _Client(stub)
         self._player = DirectPlayer(self._engine, self._client.ledger)
         try:
-            self._run(self._engine.start())
+            self._wait(self._engine.start())
         except BaseException:
             self._loop.close()
+            self._audit.close()
             state.remove()
             raise
 
@@ -127,7 +120,7 @@ class DirectSandbox:
         """End all episodes and jails. Closing twice is fine."""
         if self._loop.is_closed():
             return
-        self._run(self._close())
+        self._wait(self._close())
         self._loop.close()
         self._audit.close()
         state.remove()
@@ -139,35 +132,24 @@ class DirectSandbox:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
 
-    def __enter__(self) -> DirectSandbox:
-        return self
+    def _check_call(self) -> None:
+        """Check that it can be called here and now.
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _check_open(self) -> None:
+        Raises:
+            RuntimeError: If it is closed, or another thread calls, or an event loop.
+        """
         if self._loop.is_closed():
             raise RuntimeError("this DirectSandbox is closed; make a new one")
+        if threading.get_ident() != self._thread_id:
+            raise RuntimeError(
+                "a DirectSandbox is for the thread that made it; make one in each thread, or use "
+                "SandboxClient and a server, which any number of threads may call"
+            )
+        _check_no_loop()
 
-    @staticmethod
-    def _check_thread() -> None:
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return
-        raise RuntimeError(
-            "DirectSandbox cannot be used where an event loop runs (in a coroutine, in a "
-            "notebook's cell): give it a thread of its own, or use AsyncSandboxClient and a server"
-        )
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        try:
-            self._check_open()
+            self._check_call()
         except RuntimeError:
             work.close()
             raise
@@ -180,26 +162,6 @@ class DirectSandbox:
         self._turn_at = time.monotonic()
 
     # -- playing -----------------------------------------------------------------------
-
-    def register_program(
-        self,
-        source: str,
-        *,
-        entry: str = "",
-        runtime: str = "",
-        limits: Limits | None = None,
-        group_mode: bool = False,
-    ) -> Program:
-        """Register a program; see `AsyncSandboxClient.register_program`."""
-        return self._run(
-            self._client.register_program(
-                source, entry=entry, runtime=runtime, limits=limits, group_mode=group_mode
-            )
-        )
-
-    def reset(self, items: Sequence[ResetItem]) -> list[Episode]:
-        """Start episodes; see `AsyncSandboxClient.reset`."""
-        return self._run(self._client.reset(items))
 
     def step(self, items: Sequence[StepItem]) -> list[StepResult]:
         """Advance episodes; see `AsyncSandboxClient.step`."""
@@ -226,7 +188,7 @@ class DirectSandbox:
         self, items: Sequence[StepItem], results: list[StepResult | None]
     ) -> Iterator[None]:
         """Take the steps that can be taken by hand; yields whenever some may have results."""
-        self._check_open()
+        self._check_call()
         if not self._by_hand:
             return
         player, wait = self._player, self._engine.jails.poller.wait
@@ -242,9 +204,7 @@ class DirectSandbox:
                     self._turn()
                 yield
         finally:
-            player.settle(items, results)
-        # Repeats are answered without any wait.
-        yield
+            player.settle()
 
     def _spin(self) -> None:
         """Poll without sleep for a moment: to wake up takes longer than a short step."""
@@ -256,43 +216,24 @@ class DirectSandbox:
     def _step_others(self, items: Sequence[StepItem], results: list[StepResult | None]) -> None:
         """Take the steps that have no result: those of groups, and all that went wrong."""
         places = [place for place, result in enumerate(results) if result is None]
-        found = self._run(self._client.step([items[place] for place in places]))
+        found = self._wait(self._client.step([items[place] for place in places]))
         for place, result in zip(places, found, strict=True):
             results[place] = result
-
-    def pipeline(self, max_items: int = MAX_PIPELINE_ITEMS) -> StepPipeline:
-        """Keep several batches of steps in flight; they go on while this object is called."""
-        return StepPipeline(self._client.pipeline(max_items), self._run)
-
-    def verify(
-        self,
-        episode_ids: Sequence[str],
-        *,
-        run_oracle: bool = False,
-        oracle_seeds: Sequence[int] = (),
-        trials: Sequence[Trial] = (),
-        timeout_s: float = 0.0,
-    ) -> list[Verdict]:
-        """Replay transcripts; see `AsyncSandboxClient.verify`."""
-        return self._run(
-            self._client.verify(
-                episode_ids,
-                run_oracle=run_oracle,
-                oracle_seeds=oracle_seeds,
-                trials=trials,
-                timeout_s=timeout_s,
-            )
-        )
-
-    def fork(self, episode_id: str, copies: int) -> list[str]:
-        """Copy a running episode; see `AsyncSandboxClient.fork`."""
-        return self._run(self._client.fork(episode_id, copies))
 
     def close_episodes(self, episode_ids: Sequence[str]) -> int:
         """End episodes; see `AsyncSandboxClient.close_episodes`."""
         self._player.forget(episode_ids)
-        return self._run(self._client.close_episodes(episode_ids))
+        return self._wait(self._client.close_episodes(episode_ids))
 
-    def server_info(self) -> ServerInfo:
-        """What the engine is and does; see `AsyncSandboxClient.server_info`."""
-        return self._run(self._client.server_info())
+
+def _check_no_loop() -> None:
+    """Check that no event loop runs in this thread.
+
+    Raises:
+        RuntimeError: If one does.
+    """
+    if asyncio.events._get_running_loop() is not None:
+        raise RuntimeError(
+            "DirectSandbox cannot be used where an event loop runs (in a coroutine, in a "
+            "notebook's cell): give it a thread of its own, or use AsyncSandboxClient and a server"
+        )

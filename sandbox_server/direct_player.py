@@ -36,7 +36,7 @@ class _Seat:
     Attributes:
         episode: The engine's record.
         record: The client's record, by which it is rebuilt where it is lost.
-        last: Result of the last step, for repeats.
+        last: Result of the last step by hand, from which the engine's record of it is made.
         index, item, results: The step in work, and where its result goes.
     """
 
@@ -90,7 +90,7 @@ class _Seat:
             answer.cut_bytes,
         )
         self.results[self.index] = self.last = result
-        # The engine's own record of it would be a message; this is it.
+        # A message of it is made where somebody asks for it.
         episode.last_result = None
         for index, put in others:
             put(_message(index, result))
@@ -103,8 +103,11 @@ class _Seat:
     def put(self, message: pb.StepResult) -> None:
         """Take what the engine made of an answer; errors are left to the client."""
         if message.outcome:
-            result = _convert.step_result(self.item.episode_id, message)
-            self.results[self.index] = self.last = result
+            self.results[self.index] = _convert.step_result(self.item.episode_id, message)
+
+    def recall(self) -> pb.StepResult | None:
+        """The last step's result as the engine records it."""
+        return None if self.last is None else _message(0, self.last)
 
 
 class DirectPlayer:
@@ -186,8 +189,8 @@ class DirectPlayer:
                 return seat.episode.program.step_cost
         return 1
 
-    def settle(self, items: Sequence[StepItem], results: list[StepResult | None]) -> None:
-        """Tell the engine what came of the steps that were sent, and answer repeats."""
+    def settle(self) -> None:
+        """Tell the engine what came of the steps that were sent."""
         engine = self.engine
         done, self.done = self.done, 0
         grown, self.grown_bytes = self.grown_bytes, 0
@@ -196,24 +199,6 @@ class DirectPlayer:
         if done:
             engine.work.end_steps(done, spent)
         engine.episodes.note_growth(grown)
-        if None in results:
-            for index, result in enumerate(results):
-                if result is None:
-                    results[index] = self._repeated(items[index])
-
-    def _repeated(self, item: StepItem) -> StepResult | None:
-        """The result on record of a step that is sent again; None where it is not the last one."""
-        seat = self._seats.get(item.episode_id)
-        if seat is None or seat.last is None:
-            return None
-        episode, last = seat.episode, seat.last
-        if (
-            item.step_index == last.step_index == episode.next_index - 1
-            and episode.actions[-1] == item.action
-            and not episode.waiters
-        ):
-            return last
-        return None
 
     def forget(self, episode_ids: Sequence[str]) -> None:
         """These are closed."""
@@ -228,6 +213,7 @@ class DirectPlayer:
         if episode is None:
             return None
         seat = self._seats[episode_id] = _Seat(self, episode, record)
+        episode.recall = seat.recall
         return seat
 
 

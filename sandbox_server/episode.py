@@ -89,7 +89,9 @@ class Episode:
         actions: All actions taken, in order.
         steps: What each led to; one shorter than `actions` while a step is in work, and
             for good when the last one failed.
-        last_result: Result of the last step, for repeats.
+        last_result: Result of the last step, for repeats; None before the first, where it was
+            lost, and where `recall` makes it.
+        recall: Makes the last result of an episode that is stepped without messages.
         waiters: Who waits for the step in work: result index and where to put it.
         ended: Why no further step is possible; empty while one is.
         record_bytes: About what the record takes: options, actions, steps, last result.
@@ -116,6 +118,13 @@ class Episode:
     users: int = 0
     record_bytes: int = 0
     last_result_bytes: int = 0
+    recall: Callable[[], pb.StepResult | None] | None = None
+
+    def recorded_result(self) -> pb.StepResult | None:
+        """Result of the last step that has one."""
+        if self.last_result is None and self.recall is not None:
+            self.last_result = self.recall()
+        return self.last_result
 
     @property
     def live(self) -> bool:

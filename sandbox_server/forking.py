@@ -102,7 +102,13 @@ class Forker:
         original = self._check_running(episode)
         # Of its own while the original may go on.
         record = dataclasses.replace(
-            episode, actions=list(episode.actions), steps=list(episode.steps), waiters=[], users=0
+            episode,
+            actions=list(episode.actions),
+            steps=list(episode.steps),
+            last_result=episode.recorded_result(),
+            recall=None,
+            waiters=[],
+            users=0,
         )
         copied = await self._jails.fork(original, episode.program, count)
         if isinstance(copied, Lost | Failure):

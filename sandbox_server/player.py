@@ -271,8 +271,9 @@ class Player:
                 episode.waiters.append((index, put))
                 return
             # The last step may have been lost: the result on record is then the one before.
-            if episode.last_result is not None and episode.last_result.step_index == last:
-                put(_at_index(episode.last_result, index))
+            result = episode.recorded_result()
+            if result is not None and result.step_index == last:
+                put(_at_index(result, index))
                 return
         if episode.ended == "lost":
             raise EpisodeLostError(

@@ -87,7 +87,8 @@ class Verifier:
     async def _replay(self, episode: Episode, verdict: pb.Verdict, timeout_s: float) -> None:
         verdict.has_verify = episode.program.response.has_verify
         # As it is now: the episode may go on meanwhile.
-        actions, steps, last = list(episode.actions), list(episode.steps), episode.last_result
+        actions, steps = list(episode.actions), list(episode.steps)
+        last = episode.recorded_result()
         if len(actions) > len(steps) and (last is None or last.step_index != len(actions) - 1):
             # The last step was lost with its process: there is no result to compare with.
             actions.pop()

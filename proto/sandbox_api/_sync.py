@@ -10,24 +10,14 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from sandbox_api._async import AsyncSandboxClient
-from sandbox_api._pipeline import MAX_PIPELINE_ITEMS, AsyncStepPipeline
+from sandbox_api._blocking import BlockingCalls
 from sandbox_api.access import Access
-from sandbox_api.types import (
-    Episode,
-    Limits,
-    Program,
-    ResetItem,
-    ServerInfo,
-    StepItem,
-    StepResult,
-    Trial,
-    Verdict,
-)
+from sandbox_api.types import StepItem, StepResult
 
 T = TypeVar("T")
 
@@ -42,47 +32,7 @@ async def _last_tasks() -> None:
         await asyncio.wait(others, timeout=_LAST_TASKS_S)
 
 
-class StepPipeline:
-    """`AsyncStepPipeline` for callers without an event loop; each method is the one there.
-
-    Made by `SandboxClient.pipeline()`, and used as a context manager.
-    """
-
-    def __init__(
-        self, pipeline: AsyncStepPipeline, wait: Callable[[Coroutine[Any, Any, Any]], Any]
-    ) -> None:
-        self._pipeline = pipeline
-        self._wait = wait
-
-    def __enter__(self) -> StepPipeline:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Give up what is in flight; see `AsyncStepPipeline.aclose`."""
-        self._wait(self._pipeline.aclose())
-
-    @property
-    def in_flight(self) -> int:
-        """Items that have no result yet."""
-        return self._pipeline.in_flight
-
-    def submit(self, items: Sequence[StepItem]) -> None:
-        """Send items; see `AsyncStepPipeline.submit`."""
-
-        async def submit() -> None:
-            self._pipeline.submit(items)
-
-        self._wait(submit())
-
-    def results(self, at_least: int = 1, at_most: int | None = None) -> list[StepResult]:
-        """Wait for results; see `AsyncStepPipeline.results`."""
-        return self._wait(self._pipeline.results(at_least, at_most))
-
-
-class SandboxClient:
+class SandboxClient(BlockingCalls):
     """Talks to one sandbox server, from any number of threads.
 
     Takes the arguments of `AsyncSandboxClient`; each method is that of the same name
@@ -117,12 +67,6 @@ class SandboxClient:
     def address(self) -> str:
         return self._client.address
 
-    def __enter__(self) -> SandboxClient:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Close the connection and end the background thread. Closing twice is fine."""
         if self._loop.is_closed():
@@ -147,30 +91,6 @@ class SandboxClient:
             future.cancel()  # Ctrl-C here must not leave the call running there.
             raise
 
-    def register_program(
-        self,
-        source: str,
-        *,
-        entry: str = "",
-        runtime: str = "",
-        limits: Limits | None = None,
-        group_mode: bool = False,
-    ) -> Program:
-        """Register a program; see `AsyncSandboxClient.register_program`."""
-        return self._wait(
-            self._client.register_program(
-                source, entry=entry, runtime=runtime, limits=limits, group_mode=group_mode
-            )
-        )
-
-    def reset(self, items: Sequence[ResetItem]) -> list[Episode]:
-        """Start episodes; see `AsyncSandboxClient.reset`."""
-        return self._wait(self._client.reset(items))
-
-    def step(self, items: Sequence[StepItem]) -> list[StepResult]:
-        """Advance episodes; see `AsyncSandboxClient.step`."""
-        return self._wait(self._client.step(items))
-
     def step_stream(self, items: Sequence[StepItem]) -> Iterator[StepResult]:
         """Advance episodes, yielding results as they are ready, in any order."""
         ready: queue.SimpleQueue[StepResult | None] = queue.SimpleQueue()
@@ -189,39 +109,3 @@ class SandboxClient:
             future.result()
         finally:
             future.cancel()
-
-    def pipeline(self, max_items: int = MAX_PIPELINE_ITEMS) -> StepPipeline:
-        """Keep several batches of steps in flight; see `AsyncSandboxClient.pipeline`."""
-        return StepPipeline(self._client.pipeline(max_items), self._wait)
-
-    def verify(
-        self,
-        episode_ids: Sequence[str],
-        *,
-        run_oracle: bool = False,
-        oracle_seeds: Sequence[int] = (),
-        trials: Sequence[Trial] = (),
-        timeout_s: float = 0.0,
-    ) -> list[Verdict]:
-        """Replay transcripts; see `AsyncSandboxClient.verify`."""
-        return self._wait(
-            self._client.verify(
-                episode_ids,
-                run_oracle=run_oracle,
-                oracle_seeds=oracle_seeds,
-                trials=trials,
-                timeout_s=timeout_s,
-            )
-        )
-
-    def fork(self, episode_id: str, copies: int) -> list[str]:
-        """Copy a running episode; see `AsyncSandboxClient.fork`."""
-        return self._wait(self._client.fork(episode_id, copies))
-
-    def close_episodes(self, episode_ids: Sequence[str]) -> int:
-        """End episodes; see `AsyncSandboxClient.close_episodes`."""
-        return self._wait(self._client.close_episodes(episode_ids))
-
-    def server_info(self) -> ServerInfo:
-        """What the server is and does; see `AsyncSandboxClient.server_info`."""
-        return self._wait(self._client.server_info())

@@ -34,8 +34,8 @@ def test_both_faces_have_the_same_methods():
     def surface(cls: type) -> dict[str, list[str]]:
         return {
             name: list(inspect.signature(member).parameters)
-            for name, member in vars(cls).items()
-            if not name.startswith("_") and callable(member)
+            for name, member in inspect.getmembers(cls, callable)
+            if not name.startswith("_")
         }
 
     asynchronous = surface(AsyncSandboxClient)

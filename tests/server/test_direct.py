@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sandbox_api import (
@@ -14,6 +16,7 @@ from sandbox_api import (
     Limits,
     Outcome,
     ResetItem,
+    SandboxClient,
     StepItem,
     StepOrderError,
 )
@@ -88,6 +91,41 @@ def test_a_repeat_is_answered_from_the_record_and_another_order_is_refused(
     both = direct.step([StepItem(episode, 1, "-"), StepItem(episode, 1, "-")])
     assert [r.observation for r in both] == ["at 1", "at 1"]
     assert direct.step([StepItem(episode, 2, "-")])[0].ok
+
+
+def test_a_pipeline_answers_a_repeat_of_a_step_taken_by_hand(direct: DirectSandbox) -> None:
+    (episode,) = _start(direct, COUNTER)
+    (first,) = direct.step([StepItem(episode, 0, "+")])
+    with direct.pipeline() as pipeline:
+        pipeline.submit([StepItem(episode, 0, "+")])
+        assert pipeline.results() == [first]
+        pipeline.submit([StepItem(episode, 0, "-")])
+        (refused,) = pipeline.results()
+        assert isinstance(refused.error, StepOrderError)
+        pipeline.submit([StepItem(episode, 1, "-")])
+        (second,) = pipeline.results()
+    # And the other way round.
+    assert direct.step([StepItem(episode, 1, "-")]) == [second]
+    assert direct.step([StepItem(episode, 2, "-")])[0].ok
+
+
+def test_it_has_the_methods_of_a_client() -> None:
+    public = {name for name, _ in inspect.getmembers(SandboxClient) if not name.startswith("_")}
+    assert public - {"address"} <= set(dir(DirectSandbox))
+
+
+def test_another_thread_is_refused(direct: DirectSandbox) -> None:
+    (episode,) = _start(direct, COUNTER)
+    with ThreadPoolExecutor(1) as thread:
+        for call in (
+            lambda: direct.step([StepItem(episode, 0, "+")]),
+            lambda: list(direct.step_stream([StepItem(episode, 0, "+")])),
+            direct.server_info,
+            direct.close,
+        ):
+            with pytest.raises(RuntimeError, match="for the thread that made it"):
+                thread.submit(call).result()
+    assert direct.step([StepItem(episode, 0, "+")])[0].observation == "at 1"
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,10 @@ class Reason(enum.StrEnum):
     SAME_START = "SAME_START"
     # Its own solution does not win, or is too short to be a game.
     ORACLE = "ORACLE"
+    # A tool-use program's criterion holds at reset, or compares what can never agree.
+    CRITERION = "CRITERION"
+    # A tool-use program's solution uses a value that no message, tool or schema tells.
+    UNREVEALED = "UNREVEALED"
     # Doing nothing, one action over and over, or random actions win too often.
     BLIND_WIN = "BLIND_WIN"
     # Half of the solution, another seed's, or a changed one wins as well.

@@ -33,6 +33,10 @@ ADVICE: dict[Reason, str] = {
     "is seen first or in what solves it.",
     Reason.ORACLE: "Let solution() return, right after reset, the list of actions that wins from "
     "there, each as step() takes it, within the turn cap, and at least three of them.",
+    Reason.CRITERION: "Compare the value of the world that the tools change with one of the same "
+    "type, and let setup build a world in which no criterion holds yet.",
+    Reason.UNREVEALED: "Let a tool, a message or a schema tell every value that a call or an "
+    "answer needs; the player cannot read the program.",
     Reason.BLIND_WIN: "Let a win depend on what was observed: more possible actions, more steps "
     "that must be right, or an end of the episode at a mistake.",
     Reason.PERTURBED_WIN: "Check what each action does to the world, not only its form or their "

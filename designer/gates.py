@@ -26,12 +26,12 @@ from designer.play_gates import (
     FuzzGate,
     InspectGate,
     LoadGate,
-    OracleGate,
     ReplayGate,
 )
 from designer.player import Player
 from designer.settings import GateSettings
 from designer.subjects import ServiceFaultError, SharedClock, Subject, TooSlowError
+from designer.tool_checks import ToolGate, ToolOracleGate
 
 
 class Gate(Protocol):
@@ -86,7 +86,8 @@ class Gates:
             LoadGate(client, limits),
             FuzzGate(),
             ReplayGate(),
-            OracleGate(),
+            ToolOracleGate(),
+            ToolGate(),
             BlindGate(),
             PerturbationGate(),
             VerifyGate(),

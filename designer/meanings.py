@@ -22,6 +22,10 @@ MEANINGS: dict[Reason, str] = {
     Reason.SAME_START: "Eight seeds gave one and the same world.",
     Reason.ORACLE: "Its own solution() is missing, fails, does not win on every seed tried, or "
     "wins in fewer steps than a game takes.",
+    Reason.CRITERION: "A criterion of a tool-use program holds before anything was done, or can "
+    "never hold, by the types of what it compares.",
+    Reason.UNREVEALED: "The solution of a tool-use program uses a value that nothing tells the "
+    "player, though every tool was called.",
     Reason.BLIND_WIN: "A policy that understands nothing wins too often: no action, one action "
     "over and over, or random ones.",
     Reason.PERTURBED_WIN: "A solution that should not win does: half of one, another seed's, or a "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sandbox_api.types import Diagnostic, Episode, Outcome, StepResult
 
@@ -19,6 +20,7 @@ class Play:
         actions: All that were sent; one more than rewards where the last one failed.
         observations: The first one, then one a step.
         listed: Valid actions that the reset's info lists under "actions".
+        opening_info: That info.
         outcome: Of the last call; not COMPLETED if the program failed.
         fault: The service's failure; the play says nothing about the program then.
         steps: Steps completed.
@@ -33,6 +35,7 @@ class Play:
     observations: list[str] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     listed: tuple[str, ...] = ()
+    opening_info: dict[str, Any] = field(default_factory=dict)
     terminated: bool = False
     truncated: bool = False
     outcome: Outcome | None = None
@@ -72,7 +75,8 @@ class Play:
         if episode.ok and episode.error is None:
             self.episode_id = episode.episode_id
             self.observations.append(episode.observation)
-            self.listed = _listed(episode.info)
+            self.opening_info = episode.info
+            self.listed = _listed(self.opening_info)
 
     def next_action(self) -> str | None:
         """What to do next; None where the play is over."""

@@ -100,8 +100,8 @@ def test_a_transcript_ends_where_the_program_failed(planted_reports):
 
 def test_reports_count_and_time_every_gate(planted_reports):
     report = planted_reports[0]["SOUND"]
-    names = ["inspect", "load", "fuzz", "replay", "oracle", "blind", "perturbed", "verify"]
-    assert list(report.cost_s) == [*names, "leak", "hint"]
+    names = ["inspect", "load", "fuzz", "replay", "oracle", "tools", "blind", "perturbed"]
+    assert list(report.cost_s) == [*names, "verify", "leak", "hint"]
     assert all(seconds > 0 for seconds in report.cost_s.values())
     assert report.counts["episodes"] >= 8 + 3 + 2
     # What gate 4 has left, two blind policies and nothing done, and the perturbed solutions.

@@ -124,7 +124,8 @@ class HintGate:
         solutions = [oracle.actions for oracle in subject.oracles.values()]
         try:
             check_hint_text(hint)
-            check_hint_against(hint, solutions, list(subject.openings.values()))
+            told = [*subject.openings.values(), *subject.fuzzed[0].listed]
+            check_hint_against(hint, solutions, told)
         except HintError as error:
             raise refusal(Reason.HINT, str(error)) from None
         commands = quoted_commands(hint, solutions[0][0])

@@ -63,13 +63,13 @@ def check_hint_against(
     A hint is one text for all seeds. A single value that solution() returns, or a whole
     sequence of actions, refuses it; a sequence of a few single characters only if it is the
     solution of more than half of the seeds, since chance puts "n", "o" in any sentence. So
-    does any one value of a solution that the player is not told anyway and that no chance puts
-    there: moves are named in the first observation.
+    does any one value of a solution that no chance puts there, unless it is a move: the player
+    is told it anyway, or the solutions of most seeds have it.
 
     Args:
         hint: The hint.
         solutions: Actions of an oracle play on each tested seed.
-        openings: First observations.
+        openings: First observations, and what else the player is told of the moves.
 
     Raises:
         HintError: If the hint gives the answer.
@@ -86,10 +86,12 @@ def check_hint_against(
         if hits > len(solutions) / 2:
             raise HintError(f"the hint holds {answer!r}, the solution of most seeds")
     told = "\n".join(openings).casefold()
-    values = {value_of(action) for actions in solutions for action in actions}
-    for value in sorted(values):
-        known = not openings or value.casefold() in told
-        if len(value) >= SHORT_VALUE_CHARACTERS and not known and find_sequence([value], hint):
+    seeds_of = Counter(
+        value for actions in solutions for value in {value_of(action) for action in actions}
+    )
+    for value, seeds in sorted(seeds_of.items()):
+        is_move = not openings or value.casefold() in told or seeds > len(solutions) / 2
+        if len(value) >= SHORT_VALUE_CHARACTERS and not is_move and find_sequence([value], hint):
             raise HintError(f"the hint holds {value[:80]!r}, which solution() returns")
 
 

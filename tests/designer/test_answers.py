@@ -99,8 +99,8 @@ def test_a_lone_solution_is_perturbed_by_its_number_or_not_at_all():
 
 def test_a_hint_may_name_the_moves_of_the_game_and_not_what_the_answer_is():
     solutions = [["north", "east", f"code{seed}x"] for seed in range(3)]
-    openings = ["Say north or east, then the code."]
-    check_hint_against("Go north first; the code has six signs.", solutions, openings)
+    openings = ["Say where to go, east at last, then the code."]
+    check_hint_against("Go north, then east; the code has six signs.", solutions, openings)
     with pytest.raises(HintError, match="code1x"):
         check_hint_against("Perhaps code1x will do.", solutions, openings)
     with pytest.raises(HintError, match="holds the solution"):

@@ -113,4 +113,7 @@ def main(seeds):
 if __name__ == "__main__":
     if {"-h", "--help"} & set(sys.argv):
         sys.exit(print(__doc__))
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 8)
+    given = sys.argv[1] if len(sys.argv) > 1 else "8"
+    if len(sys.argv) > 2 or not given.isdecimal() or given == "0":
+        sys.exit(f"SEEDS is a whole number from 1 on, not {' '.join(sys.argv[1:])!r}")
+    main(int(given))

@@ -130,8 +130,8 @@ def main() -> int:
             return 0
         line += read
     told = json.loads(line)
-    logs.configure(told["log_format"], told["log_level"])
     config = _config_from(told["config"])
+    logs.configure(told["log_format"], told["log_level"], config.shard)
     try:
         asyncio.run(serve(config, exit_with_stdin=True))
     except REFUSALS as error:

@@ -7,6 +7,7 @@ terminal; JSON escapes them by itself.
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 import sys
@@ -16,7 +17,7 @@ from pythonjsonlogger.json import JsonFormatter
 
 from sandbox_server.telemetry import calls
 
-_FIELDS = ("request_id", "tenant", "episode_id", "program")
+_FIELDS = ("shard", "request_id", "tenant", "episode_id", "program")
 
 # Control characters of ASCII and Latin-1, line and paragraph separators, and the marks that
 # turn the direction of what follows.
@@ -25,10 +26,17 @@ _UNSAFE = re.compile(
 )
 
 
-def configure(form: str, level: str) -> None:
-    """Log to standard error, as `form` ("text" or "json"), from `level` on."""
+def configure(form: str, level: str, shard: str = "") -> None:
+    """Log to standard error.
+
+    Args:
+        form: "text" or "json".
+        level: The lowest that is logged.
+        shard: Name of this server among several that log to the same place; empty where it
+            is alone.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(_add_ids)
+    handler.addFilter(functools.partial(_add_ids, shard))
     handler.setFormatter(_json() if form == "json" else TextFormatter())
     root = logging.getLogger()
     for old in list(root.handlers):
@@ -39,10 +47,11 @@ def configure(form: str, level: str) -> None:
     logging.getLogger("grpc").setLevel(max(logging.INFO, root.level))
 
 
-def _add_ids(record: logging.LogRecord) -> bool:
+def _add_ids(shard: str, record: logging.LogRecord) -> bool:
     """Give a record the ids of the call it was made in, unless it names its own."""
     call, subject = calls.current(), calls.subject()
     found = {
+        "shard": shard,
         "request_id": call.request_id if call else "",
         "tenant": call.tenant if call else "",
         "episode_id": subject.episode_id,

@@ -12,7 +12,7 @@ from markupsafe import escape
 
 from spadework.benchmark import subjects
 from spadework.benchmark.plan import TRIVIAL
-from spadework.benchmark.report import Report, Row
+from spadework.benchmark.report import Report, Row, in_rounds
 from spadework.report.charts import ticks
 
 _WIDTH, _PLOT_HEIGHT = 900, 360
@@ -75,7 +75,7 @@ def draw(report: Report) -> str:
         parts += _costs(bars, _PLOT_HEIGHT + 30)
     machine = report.machine
     said = (
-        f"{machine.cpus} x {machine.cpu}; {report.rounds} rounds in turn, medians; "
+        f"{machine.cpus} x {machine.cpu}; {in_rounds(report.rounds)}, medians; "
         f"other work used {report.other_cpus:.2f} CPUs"
     )
     parts.append(f'<text class="small" x="16" y="{height - 10}">{escape(said)}</text></svg>')

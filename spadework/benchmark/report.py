@@ -14,6 +14,16 @@ from spadework.benchmark.case import BenchmarkProgram, Case, Figures
 QUIET_CPUS = 0.1
 
 
+def in_rounds(count: int) -> str:
+    """How often all was measured."""
+    return "1 round" if count == 1 else f"{count} rounds in turn"
+
+
+def in_all(took_s: float) -> str:
+    """How long it all took, in a unit that says something."""
+    return f"{took_s:.0f} s in all" if took_s < 90 else f"{took_s / 60:.0f} minutes in all"
+
+
 @dataclass(frozen=True)
 class Machine:
     """Where and amid what the figures were taken; loads are averages of a minute."""
@@ -202,8 +212,8 @@ class Report:
         backend = self.rows[0].case.settings.get("backend", "")
         lines = [
             f"{machine.cpus} x {machine.cpu}, {machine.memory_mib:,} MiB, Linux {machine.kernel}, "
-            f"Python {machine.python}, backend {backend}. {self.rounds} rounds in turn, "
-            f"{self.seconds:g} s a measurement, {machine.took_s / 60:.0f} minutes in all; "
+            f"Python {machine.python}, backend {backend}. {in_rounds(self.rounds)}, "
+            f"{self.seconds:g} s a measurement, {in_all(machine.took_s)}; "
             f"medians. Load average {machine.load_before:.2f} before, {machine.load_after:.2f} "
             f"after; other work used {self.other_cpus:.2f} CPUs (median of the trials). "
             f"`{self.command}`"

@@ -85,6 +85,7 @@ def run(args: argparse.Namespace) -> int:
     from spadework.benchmark import plan, rounds, subjects
     from spadework.benchmark.case import Case
     from spadework.benchmark.programs import PROGRAMS
+    from spadework.benchmark.report import in_rounds
 
     seconds = (
         (_QUICK_SECONDS if args.quick else _SECONDS) if args.seconds is None else args.seconds
@@ -107,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
             raise console.UsageError("none of these subjects runs any of these programs")
         minutes = max(1, round(count * sum(map(plan.estimated_s, cases)) / 60))
         console.announce(
-            f"{len(cases)} cases, {count} rounds in turn: about {minutes} min on "
+            f"{len(cases)} cases, {in_rounds(count)}: about {minutes} min on "
             "an idle machine, more beside other work; the competitors' packages come on top once"
         )
         with console.progress("getting ready", len(cases) * count) as bar:

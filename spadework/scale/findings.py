@@ -12,7 +12,7 @@ from typing import Any
 
 from spadework.benchmark.case import Figures
 from spadework.benchmark.ratios import cpu_us
-from spadework.benchmark.report import QUIET_CPUS
+from spadework.benchmark.report import QUIET_CPUS, in_all, in_rounds
 from spadework.scale import laws
 from spadework.scale.axes import AXES, CPUS, EPISODES, OBSERVATION, PROGRAMS
 from spadework.scale.growth import Growth, Sample
@@ -338,8 +338,8 @@ def _where(growth: Growth) -> str:
         f"{few if growth.setting.few else ''}"
         f"{machine.cpus} x {machine.cpu}, {machine.memory_mib:,} MiB, Linux {machine.kernel}, "
         f"Python {machine.python}, {growth.setting.subject} on the backend "
-        f"{growth.setting.backend}; {count} rounds in turn, {growth.setting.seconds:g} s a "
-        f"measurement, {growth.took_s / 60:.1f} minutes in all; other work used "
+        f"{growth.setting.backend}; {in_rounds(count)}, {growth.setting.seconds:g} s a "
+        f"measurement, {in_all(growth.took_s)}; other work used "
         f"{other_cpus(growth):.2f} CPUs (median of the trials). "
         f"`{growth.command}`"
     )

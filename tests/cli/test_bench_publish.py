@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import publish
-from spadework.benchmark.report import Report
+from spadework.benchmark.report import Report, in_all, in_rounds
 from spadework.scale import forecast, page
 from spadework.scale.growth import Growth
 
@@ -50,3 +50,8 @@ def test_only_what_lies_between_the_marks_is_replaced():
     assert filled.endswith("\nb\n")
     assert "old" not in filled
     assert r"new \1" in filled
+
+
+def test_one_round_and_a_few_seconds_are_told_as_such():
+    assert [in_rounds(1), in_rounds(3)] == ["1 round", "3 rounds in turn"]
+    assert [in_all(12.3), in_all(218.0)] == ["12 s in all", "4 minutes in all"]

@@ -67,6 +67,14 @@ def test_the_batch_client_plays_64_episodes() -> None:
     assert "lost" not in said
 
 
+@pytest.mark.parametrize("words", [["four"], ["-1"], ["0"], ["4", "5"]])
+def test_the_tree_search_says_what_it_takes(words: list[str]) -> None:
+    command = [sys.executable, str(EXAMPLES / "tree_search.py"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == f"SEEDS is a whole number from 1 on, not {' '.join(words)!r}\n"
+
+
 def test_the_tree_search_solves_by_forking_what_it_solves_by_replay() -> None:
     script = EXAMPLES / "tree_search.py"
     assert len(script.read_text().splitlines()) < 120

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 
 import grpc
 import pytest
@@ -47,6 +49,20 @@ def test_the_lines_of_a_traceback_are_told_from_records(formatter: logging.Forma
     assert "ERROR a.b: failed" in first
     assert all(line.startswith("  | ") and line.isprintable() for line in rest)
     assert any("ValueError: x" in line for line in rest)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_line_says_which_shard_wrote_it(form: str) -> None:
+    configure = "from sandbox_server.telemetry import logs; import logging; "
+    configure += f"logs.configure({form!r}, 'info', 'b'); logging.getLogger('a').info('here')"
+    done = subprocess.run(
+        [sys.executable, "-c", configure], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.count("\n") == 1
+    if form == "json":
+        assert json.loads(done.stderr)["shard"] == "b"
+    else:
+        assert done.stderr.endswith(" INFO a: here shard=b\n")
 
 
 @pytest.mark.parametrize("sent", ["trace-7f.3:a_b/c", "x" * 64])

@@ -16,7 +16,7 @@ from typing import Any
 
 from designer.archive import Remembered
 from designer.drafts import Operator
-from designer.families import FAMILIES, Family, narrowed_schema
+from designer.families import Family, family_named, narrowed_schema
 from designer.families.catalog import PUBLIC_CLUE
 
 # Remembered environments among which parents are chosen.
@@ -93,7 +93,7 @@ def descend(
         if not structured:
             return Descent(operator, parents)
         values = [json.loads(parent.spec_json) for parent in parents]
-        allowed = _allowed(operator, FAMILIES[values[0]["f"]], values, rng)
+        allowed = _allowed(operator, family_named(values[0]["f"]), values, rng)
         if allowed is not None:
             return Descent(operator, parents, narrowed_schema(values[0]["f"], allowed))
     return None

@@ -8,16 +8,21 @@ from designer.families.compiler import (
     compile_spec,
     draw_spec,
     evaluation_suite,
+    families_of,
+    family_named,
     held_out,
     narrowed_schema,
     random_spec,
     spec_schema,
     spec_text,
 )
+from designer.families.tool_catalog import TOOL_FAMILIES, TOOL_SKILLS
 
 __all__ = [
     "FAMILIES",
     "SKILLS",
+    "TOOL_FAMILIES",
+    "TOOL_SKILLS",
     "CompiledSpec",
     "Family",
     "SpecError",
@@ -25,6 +30,8 @@ __all__ = [
     "compile_spec",
     "draw_spec",
     "evaluation_suite",
+    "families_of",
+    "family_named",
     "held_out",
     "narrowed_schema",
     "random_spec",

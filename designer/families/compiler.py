@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,10 +17,14 @@ from importlib import resources
 from typing import Any
 
 from designer.families.catalog import FAMILIES, PUBLIC_CLUE, SKILLS, Family
+from designer.families.tool_catalog import TOOL_FAMILIES, TOOL_SKILLS
 
 FAMILY_KEY = "f"
 HELD_OUT_SHARE = 0.15
-_GAME_IMPORT = "from designer.families.programs.game import Game\n"
+# What a program's family builds on, and is compiled into it.
+_BASE_IMPORT = re.compile(r"^from designer\.families\.programs\.(\w+) import .*\n", re.M)
+_EVERY_FAMILY = {**FAMILIES, **TOOL_FAMILIES}
+_EVERY_SKILL = [*SKILLS, *TOOL_SKILLS]
 _HELD_OUT_SALT = "held-out 1"
 
 Spec = Mapping[str, Any]
@@ -58,9 +63,9 @@ def check_spec(spec: Spec) -> Family:
         SpecError: If the family is unknown, or a parameter is missing, unknown or out of range.
     """
     name = spec.get(FAMILY_KEY)
-    family = FAMILIES.get(name) if isinstance(name, str) else None
+    family = _EVERY_FAMILY.get(name) if isinstance(name, str) else None
     if family is None:
-        raise SpecError(f"unknown family {name!r}; one of {sorted(FAMILIES)}")
+        raise SpecError(f"unknown family {name!r}; one of {sorted(_EVERY_FAMILY)}")
     if extra := set(spec) - set(family.parameters) - {FAMILY_KEY}:
         raise SpecError(f"{family.name} has no parameter {sorted(extra)}")
     for parameter, allowed in family.parameters.items():
@@ -101,10 +106,11 @@ def compile_spec(spec: Spec) -> CompiledSpec:
 def _program_text(name: str) -> str:
     programs = resources.files("designer.families.programs")
     module = (programs / f"{name}.py").read_text(encoding="utf-8")
-    game = (programs / "game.py").read_text(encoding="utf-8")
-    if _GAME_IMPORT not in module:
-        raise RuntimeError(f"program {name}.py must contain the line {_GAME_IMPORT!r}")
-    return module.replace(_GAME_IMPORT, game)
+    found = _BASE_IMPORT.search(module)
+    if found is None:
+        raise RuntimeError(f"program {name}.py must import its base from designer.families")
+    base = (programs / f"{found[1]}.py").read_text(encoding="utf-8")
+    return module.replace(found[0], base)
 
 
 def _replace_line(source: str, start: str, line: str) -> str:
@@ -116,8 +122,20 @@ def _replace_line(source: str, start: str, line: str) -> str:
     return "\n".join(lines)
 
 
+def family_named(name: str) -> Family:
+    """The family of that name, of either kind."""
+    return _EVERY_FAMILY[name]
+
+
+def families_of(skill: str | None) -> list[Family]:
+    """The families of a skill of either kind; of all games where it is None."""
+    if skill is None:
+        return list(FAMILIES.values())
+    return [family for family in _EVERY_FAMILY.values() if family.skill == skill]
+
+
 def spec_schema(skill: str | None = None) -> dict[str, Any]:
-    """JSON schema of all specifications, or of one skill's.
+    """JSON schema of the specifications of all games, or of one skill of either kind.
 
     Every property is an enumeration in a fixed order, so that under a grammar each sampled
     character outside the structure is a decision.
@@ -125,19 +143,15 @@ def spec_schema(skill: str | None = None) -> dict[str, Any]:
     Raises:
         SpecError: If the skill has no family.
     """
-    branches = [
-        narrowed_schema(family.name, family.parameters)
-        for family in FAMILIES.values()
-        if skill is None or family.skill == skill
-    ]
+    branches = [narrowed_schema(family.name, family.parameters) for family in families_of(skill)]
     if not branches:
-        raise SpecError(f"no family has the skill {skill!r}; skills are {list(SKILLS)}")
+        raise SpecError(f"no family has the skill {skill!r}; skills are {_EVERY_SKILL}")
     return branches[0] if len(branches) == 1 else {"anyOf": branches}
 
 
 def narrowed_schema(family: str, allowed: Mapping[str, Sequence[int]]) -> dict[str, Any]:
     """JSON schema of the specifications of one family with the values allowed."""
-    names = FAMILIES[family].parameters
+    names = family_named(family).parameters
     return {
         "type": "object",
         "properties": {
@@ -175,8 +189,8 @@ def held_out(spec: Spec) -> bool:
 
 def random_spec(rng: random.Random, skill: str | None = None, family: str = "") -> dict[str, Any]:
     """Draw a family evenly, then each parameter evenly; held-out specifications included."""
-    names = [f.name for f in FAMILIES.values() if skill in (None, f.skill)]
-    chosen = FAMILIES[family or rng.choice(names)]
+    names = [f.name for f in families_of(skill)]
+    chosen = family_named(family or rng.choice(names))
     return {
         FAMILY_KEY: chosen.name,
         **{name: rng.choice(allowed) for name, allowed in chosen.parameters.items()},
@@ -192,15 +206,15 @@ def evaluation_suite(n: int, seed: int = 0, skills: Sequence[str] = ()) -> list[
     Args:
         n: How many; fewer come back where the families hold no more.
         seed: Of the draw.
-        skills: Keys of `SKILLS` to keep to; empty for all.
+        skills: Keys of `SKILLS` or `TOOL_SKILLS` to keep to; empty for all games.
 
     Raises:
         SpecError: If no family has one of the skills.
     """
     rng = random.Random(seed)
-    names = [family.name for family in FAMILIES.values() if not skills or family.skill in skills]
+    names = [f.name for f in _EVERY_FAMILY.values() if f.skill in (skills or SKILLS)]
     if not names:
-        raise SpecError(f"no family has a skill of {list(skills)}; skills are {list(SKILLS)}")
+        raise SpecError(f"no family has a skill of {list(skills)}; skills are {_EVERY_SKILL}")
     suite: list[CompiledSpec] = []
     seen: set[str] = set()
     for index in range(n):

@@ -1,8 +1,4 @@
-"""The supervisor's end of one episode process: requests out, hostile replies in, its end.
-
-A channel answers each request exactly once: with a `frames.Reply`, with a `Failure` that
-says what became of the process, or with `Lost` when the fault is not the program's.
-"""
+"""The supervisor's end of one episode process: requests out, hostile replies in, its end."""
 
 from __future__ import annotations
 
@@ -14,13 +10,21 @@ import signal
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, Protocol
 
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import host_process
 from sandbox_server.backends.ids import is_episode
-from sandbox_server.failures import Failure, Lost, ProcessEnd, blame
+from sandbox_server.endpoint import Answer, Passing, Pending
+from sandbox_server.failures import (
+    Failure,
+    Lost,
+    ProcessEnd,
+    blame,
+    phase_of,
+    timeout_name,
+)
 from sandbox_server.family import Family
 from sandbox_server.poller import Poller
 from sandbox_server.worker import frames
@@ -32,72 +36,12 @@ _FRAGMENT = frames.MAX_FRAGMENT_BYTES + 1
 RECEIVE_BYTES = _FRAGMENT + 1
 # How long a process may outlive its own end of the socket.
 _EOF_GRACE_S = 0.2
-_LOADING = (frames.COMPILE, frames.LOAD)
-_PHASE_OF_OP: dict[int, pb.Phase] = {
-    frames.COMPILE: pb.PHASE_COMPILE,
-    frames.LOAD: pb.PHASE_LOAD,
-    frames.RESET: pb.PHASE_RESET,
-    frames.STEP: pb.PHASE_STEP,
-    frames.PLAY: pb.PHASE_STEP,
-    frames.VERIFY: pb.PHASE_VERIFY,
-    frames.SOLUTION: pb.PHASE_SOLUTION,
-}
-
-Answer = frames.Reply | Failure | Lost
-
-
-class Endpoint(Protocol):
-    """What answers requests: a process, or an episode's part in a group's."""
-
-    def request(
-        self, op: int, body: bytes, timeout_s: float, callback: Callable[[Answer], None]
-    ) -> None:
-        """Ask for something; `callback` gets the answer, once, from the event loop."""
-
-    def close(self) -> None:
-        """End it, whatever it is doing; what it was asked is answered `Lost`."""
-
-
-class Seat(Endpoint, Protocol):
-    """Where an episode is played."""
-
-    @property
-    def is_free(self) -> bool:
-        """Whether it can be asked for the next step."""
-
-    def step(self, action: str, timeout_s: float) -> None:
-        """Ask for a step; who has started the episode gets the answer."""
 
 
 class Owner(Protocol):
     """What a channel needs from the jail that holds its process."""
 
     def kill(self, channel: Channel) -> None: ...
-
-
-class _Passing(NamedTuple):
-    """A datagram that takes sockets along."""
-
-    mark: bytes
-    sockets: Sequence[socket.socket]
-
-    def send(self, through: socket.socket) -> None:
-        socket.send_fds(through, [self.mark], [passed.fileno() for passed in self.sockets])
-        self.close()
-
-    def close(self) -> None:
-        for passed in self.sockets:
-            passed.close()
-
-
-class Pending(NamedTuple):
-    """A request that has no answer yet."""
-
-    request_id: int
-    op: int
-    callback: Callable[[Answer], None]
-    deadline: float
-    timeout_s: float
 
 
 class Channel:
@@ -171,7 +115,7 @@ class Channel:
             + frames.MAX_EXTRA_BYTES
         )
         self._pending: deque[Pending] = deque()
-        self._outbox: deque[bytes | _Passing] = deque()
+        self._outbox: deque[bytes | Passing] = deque()
         self._inbox: list[bytes] = []
         self._inbox_bytes = 0
         self._next_id = 0
@@ -228,7 +172,7 @@ class Channel:
         step = frames.DESCRIPTORS_A_DATAGRAM
         for start in range(0, len(sockets), step):
             mark = frames.MORE if start + step < len(sockets) else frames.LAST
-            self._outbox.append(_Passing(mark, sockets[start : start + step]))
+            self._outbox.append(Passing(mark, sockets[start : start + step]))
         self._flush()
 
     def overspend(self, used_s: float) -> None:
@@ -376,7 +320,7 @@ class Channel:
 
     def _drop_outbox(self) -> None:
         for unsent in self._outbox:
-            if isinstance(unsent, _Passing):
+            if isinstance(unsent, Passing):
                 unsent.close()
         self._outbox.clear()
 
@@ -404,7 +348,7 @@ class Channel:
         self._fail(
             pb.OUTCOME_TIME_LIMIT,
             message=f"the call took longer than its {timeout_s:g} s of wall time",
-            limit="load_timeout_s" if self._op() in _LOADING else "step_timeout_s",
+            limit=timeout_name(self._op()),
         )
 
     def _note_eof(self) -> None:
@@ -473,7 +417,7 @@ class Channel:
         return self._pending[0].op if self._pending else frames.STEP
 
     def _phase(self) -> pb.Phase:
-        return _PHASE_OF_OP.get(self._op(), pb.PHASE_UNSPECIFIED)
+        return phase_of(self._op())
 
     def _violate(self, what: str) -> None:
         self._fail(pb.OUTCOME_PROTOCOL_VIOLATION, message=f"the process {what}")

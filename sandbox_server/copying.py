@@ -13,7 +13,8 @@ import socket
 from typing import NamedTuple
 
 from sandbox_server import host_process
-from sandbox_server.channel import Answer, Channel
+from sandbox_server.channel import Channel
+from sandbox_server.endpoint import Answer
 from sandbox_server.family import Family
 from sandbox_server.poller import Poller
 from sandbox_server.worker import frames

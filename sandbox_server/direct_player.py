@@ -16,8 +16,8 @@ from sandbox_api.types import Outcome, StepItem, StepResult
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import answers
-from sandbox_server.channel import Answer
 from sandbox_server.checks import MAX_TIMEOUT_S
+from sandbox_server.endpoint import Answer
 from sandbox_server.engine import Engine
 from sandbox_server.episode import Episode, StepRecord, observation_digest
 from sandbox_server.episode_channel import EpisodeChannel

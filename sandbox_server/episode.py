@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from sandbox_api.v1 import sandbox_pb2 as pb
 
-from sandbox_server.channel import Seat
+from sandbox_server.endpoint import Seat
 
 # A step whose result may take so much counts for one.
 USUAL_RESULT_BYTES = 64 * 1024

@@ -7,7 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from sandbox_server.channel import Answer, Channel, Pending
+from sandbox_server.channel import Channel
+from sandbox_server.endpoint import Answer, Pending
 from sandbox_server.episode import Episode
 from sandbox_server.group_member import reply_of
 from sandbox_server.worker import frames, group_frames

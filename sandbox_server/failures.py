@@ -11,11 +11,23 @@ from sandbox_api.errors import InternalError
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server.telemetry import calls
+from sandbox_server.worker import frames
 
 _log = logging.getLogger(__name__)
 
 # The kernel checks CPU time at its ticks.
 _CPU_SLACK_S = 0.5
+
+_LOADING = (frames.COMPILE, frames.LOAD)
+_PHASE_OF_OP: dict[int, pb.Phase] = {
+    frames.COMPILE: pb.PHASE_COMPILE,
+    frames.LOAD: pb.PHASE_LOAD,
+    frames.RESET: pb.PHASE_RESET,
+    frames.STEP: pb.PHASE_STEP,
+    frames.PLAY: pb.PHASE_STEP,
+    frames.VERIFY: pb.PHASE_VERIFY,
+    frames.SOLUTION: pb.PHASE_SOLUTION,
+}
 
 
 class Failure(NamedTuple):
@@ -52,6 +64,16 @@ class ProcessEnd(NamedTuple):
     status: int | None
     cpu_s: float
     out_of_memory: bool = False
+
+
+def phase_of(op: int) -> pb.Phase:
+    """What a process is doing that works on a request of this kind."""
+    return _PHASE_OF_OP.get(op, pb.PHASE_UNSPECIFIED)
+
+
+def timeout_name(op: int) -> str:
+    """The limit that bounds a request of this kind."""
+    return "load_timeout_s" if op in _LOADING else "step_timeout_s"
 
 
 def blame(end: ProcessEnd, phase: pb.Phase, limits: pb.Limits) -> Failure | Lost:

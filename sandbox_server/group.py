@@ -17,7 +17,7 @@ from typing import Protocol
 from sandbox_api.errors import SandboxError
 
 from sandbox_server import replay
-from sandbox_server.channel import Answer
+from sandbox_server.endpoint import Answer
 from sandbox_server.episode import ProgramRecord
 from sandbox_server.failures import Failure, Lost, ProgramFailedError
 from sandbox_server.group_channel import GroupChannel

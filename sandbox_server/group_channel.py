@@ -16,7 +16,8 @@ from typing import Any, ClassVar, Protocol
 
 from sandbox_api.v1 import sandbox_pb2 as pb
 
-from sandbox_server.channel import Answer, Channel, Pending
+from sandbox_server.channel import Channel
+from sandbox_server.endpoint import Answer, Pending
 from sandbox_server.failures import Failure, Lost, ProcessEnd
 from sandbox_server.worker import frames, group_frames, progress
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from sandbox_server.channel import Answer
+from sandbox_server.endpoint import Answer
 from sandbox_server.failures import Failure, Lost
 from sandbox_server.worker import frames, group_frames
 

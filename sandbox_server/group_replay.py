@@ -7,7 +7,7 @@ import functools
 from collections.abc import Sequence
 
 from sandbox_server import replay
-from sandbox_server.channel import Answer
+from sandbox_server.endpoint import Answer
 from sandbox_server.episode import Episode, StepRecord, observation_digest
 from sandbox_server.failures import Failure, Lost
 from sandbox_server.group_channel import GroupChannel

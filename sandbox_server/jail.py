@@ -20,10 +20,11 @@ from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import copying, host_process
 from sandbox_server.backends import Backend, BackendError
-from sandbox_server.channel import Answer, Channel
+from sandbox_server.channel import Channel
 from sandbox_server.config import ServerConfig
 from sandbox_server.copying import Copy
 from sandbox_server.cpu_meter import CpuWatch
+from sandbox_server.endpoint import Answer
 from sandbox_server.episode_channel import EpisodeChannel
 from sandbox_server.failures import Lost, ProcessEnd
 from sandbox_server.family import Family

@@ -11,9 +11,10 @@ from sandbox_api.errors import CapacityError, UnavailableError
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server.backends import BACKENDS, Backend
-from sandbox_server.channel import Answer, Channel
+from sandbox_server.channel import Channel
 from sandbox_server.config import ServerConfig
 from sandbox_server.cpu_meter import CpuWatch
+from sandbox_server.endpoint import Answer
 from sandbox_server.episode import ProgramRecord
 from sandbox_server.episode_channel import EpisodeChannel
 from sandbox_server.group_channel import GroupChannel

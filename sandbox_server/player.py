@@ -16,9 +16,9 @@ from sandbox_api.errors import (
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import answers, replay
-from sandbox_server.channel import Answer, Seat
 from sandbox_server.checks import check_action, check_prefix, read_options, timeout_of
 from sandbox_server.config import ServerConfig
+from sandbox_server.endpoint import Answer, Seat
 from sandbox_server.episode import (
     USUAL_RESULT_BYTES,
     Episode,

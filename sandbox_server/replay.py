@@ -15,7 +15,8 @@ from sandbox_api.errors import EpisodeLostError
 from sandbox_api.v1 import sandbox_pb2 as pb
 
 from sandbox_server import answers
-from sandbox_server.channel import Answer, Channel, Endpoint
+from sandbox_server.channel import Channel
+from sandbox_server.endpoint import Answer, Endpoint
 from sandbox_server.episode import Episode, ProgramRecord
 from sandbox_server.failures import Failure, Lost, ProgramFailedError
 from sandbox_server.telemetry import calls

@@ -10,7 +10,8 @@ from typing import Any
 from hypothesis import strategies as st
 from sandbox_api.v1 import sandbox_pb2 as pb
 
-from sandbox_server.channel import Answer, Channel
+from sandbox_server.channel import Channel
+from sandbox_server.endpoint import Answer
 from sandbox_server.failures import Failure, ProcessEnd
 from sandbox_server.family import Family
 from sandbox_server.worker import frames

@@ -10,7 +10,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from sandbox_server.channel import Answer, Channel
+from sandbox_server.channel import Channel
+from sandbox_server.endpoint import Answer
 from sandbox_server.episode_channel import Arrivals, EpisodeChannel
 from sandbox_server.failures import Failure, ProcessEnd
 from sandbox_server.family import Family

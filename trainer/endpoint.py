@@ -133,7 +133,7 @@ class Endpoint:
     ) -> list[Answer | None]:
         """One answer a request, in order; None where the budget did not reach.
 
-        What was answered before, under the same ledger, is not asked again.
+        What the ledger holds of earlier runs is not asked again.
 
         Args:
             requests: Messages, and a JSON schema where the answer must follow one.
@@ -263,7 +263,8 @@ class Endpoint:
                 ),
             )
         self._answered = True
-        text = choices[0].message.content or ""
+        # JSON can hold halves of characters, which no file and no other request could.
+        text = (choices[0].message.content or "").encode("utf-8", "replace").decode()
         usage = answer.usage
         if usage is None:
             written = min(most.tokens_out, len(text.encode()))

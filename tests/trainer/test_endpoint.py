@@ -94,6 +94,29 @@ async def test_answers_come_in_the_order_of_the_requests_and_no_more_at_once(ser
     assert server.most_at_once == 3
 
 
+async def test_half_a_character_in_an_answer_is_replaced_and_the_answer_is_kept(server, tmp_path):
+    server.completion = lambda body: json.dumps(
+        {
+            "id": "c",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "m",
+            "choices": [
+                {
+                    "index": 0,
+                    "finish_reason": "stop",
+                    "message": {"role": "assistant", "content": "a \ud800 b \u00e9"},
+                }
+            ],
+        }
+    ).encode()
+    path = tmp_path / "endpoint.jsonl"
+    texts, _ = await ask(server, request(), ledger=Ledger(path))
+    assert texts == ["a ? b \u00e9"]
+    assert (await ask(server, request(), ledger=Ledger(path)))[0] == texts
+    assert len(server.asked) == 1
+
+
 async def test_faults_that_pass_are_asked_again_and_cost_nothing(server):
     server.faults = [Fault(500), Fault(503), Fault(429), None]
     texts, endpoint = await ask(server, request())

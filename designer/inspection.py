@@ -71,7 +71,7 @@ def inspect_program(source: str, runtime: str = "") -> None:
             line=min(imported[name] for name in refused),
         )
     classes = environment_classes(tree)
-    if len(classes) != 1:
+    if len(classes) > 1 or not (classes or _has_factory(tree)):
         found = ", ".join(f"{node.name} in line {node.lineno}" for node in classes)
         what = f"{len(classes)} ({found})" if classes else "none"
         message = f"needs exactly one class whose name ends in Env; found {what}"
@@ -116,10 +116,24 @@ def _called(node: ast.Call) -> str:
 
 
 def environment_classes(tree: ast.Module) -> list[ast.ClassDef]:
-    """The top-level classes ending in Env that no other of them builds on."""
+    """The top-level classes that the sandbox would take for the environment.
+
+    Those ending in Env that no other class builds on; where there is none, those that define
+    reset and step.
+    """
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     bases = {base.id for node in classes for base in node.bases if isinstance(base, ast.Name)}
-    return [node for node in classes if node.name.endswith("Env") and node.name not in bases]
+    leaves = [node for node in classes if node.name not in bases]
+    named = [node for node in leaves if node.name.endswith("Env")]
+    return named or [node for node in leaves if {"reset", "step"} <= _methods(node)]
+
+
+def _methods(node: ast.ClassDef) -> set[str]:
+    return {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
+
+
+def _has_factory(tree: ast.Module) -> bool:
+    return any(isinstance(n, ast.FunctionDef) and n.name == "make_env" for n in tree.body)
 
 
 def reads_clock(source: str) -> bool:

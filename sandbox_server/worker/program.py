@@ -154,7 +154,8 @@ class Environment:
         self.has_solution = _takes_no_argument(getattr(self.env, "solution", None))
 
     def _kind(self) -> int:
-        if getattr(self.env, "action_space", None) is not None:
+        # Others call a list or a pattern their action space.
+        if callable(getattr(getattr(self.env, "action_space", None), "contains", None)):
             return GYMNASIUM
         return TOOL_USE if callable(getattr(self.env, "get_tools", None)) else GAME
 

@@ -9,6 +9,8 @@ from typing import Any
 
 _BOXED = re.compile(r"\\boxed\s*\{([^{}]*)\}")
 _INTEGER = re.compile(r"-?\d+")
+# Longer ones are no action of any space, and Python refuses to read those of thousands of digits.
+_INTEGER_DIGITS = 20
 
 
 class InvalidActionError(Exception):
@@ -85,15 +87,16 @@ def parse_action(action: str, space: Any) -> Any:
         found = _INTEGER.search(text)
         start = int(getattr(space, "start", 0))
         stop = start + int(size)
-        if found is None or not start <= int(found.group()) < stop:
+        digits = found.group() if found is not None else ""
+        if not 0 < len(digits) <= _INTEGER_DIGITS or not start <= int(digits) < stop:
             raise InvalidActionError(f"not an action; use an integer from {start} to {stop - 1}")
-        return int(found.group())
+        return int(digits)
     if hasattr(space, "charset"):
         value: Any = text
     else:
         try:
             value = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise InvalidActionError(f"not an action; use JSON for {space}") from None
         dtype = getattr(space, "dtype", None)
         if dtype is not None and isinstance(value, int | float | list):

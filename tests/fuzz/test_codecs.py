@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from sandbox_api import _convert
 from sandbox_api.errors import InternalError, InvalidRequestError, SandboxError, error_from_item
@@ -199,6 +200,11 @@ def test_an_action_is_a_member_of_its_space_or_invalid(action: str) -> None:
         assert text.parse_action(action, Space()) in range(5)
     except text.InvalidActionError:
         return
+
+
+def test_a_number_that_python_refuses_to_read_is_no_action() -> None:
+    with pytest.raises(text.InvalidActionError, match="an integer from 0 to 4"):
+        text.parse_action("9" * 5_000, Space())
 
 
 _WRITTEN = st.lists(

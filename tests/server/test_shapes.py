@@ -101,6 +101,11 @@ async def test_spaces_take_text_and_observations_become_text(sandbox: Sandbox) -
     assert result.truncated
 
 
+async def test_a_list_of_actions_is_no_space_of_gymnasium(sandbox: Sandbox) -> None:
+    program = await sandbox.register(SPACES.replace("Discrete(4)", "['up', 'down']", 1))
+    assert program.kind is ProgramKind.GAME
+
+
 async def test_tool_use_publishes_schemas_and_advances_by_criterion(sandbox: Sandbox) -> None:
     program = await sandbox.register(TOOLS)
     assert program.kind is ProgramKind.TOOL_USE

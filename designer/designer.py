@@ -28,9 +28,11 @@ from designer.prompts import PROMPT_STYLES, hint_messages, structured_messages
 from designer.repair import repair_braces
 from designer.repair_prompts import hint_repair_messages, repair_messages
 from designer.settings import GateSettings
+from designer.tool_prompts import TOOL_SKILLS, tool_messages
 from designer.writing import Progress, Writer, Writing, WritingOutcome, WritingSettings
 
 METHODS = ("structured", "free_code")
+KINDS = ("game", "tool_use")
 
 # A game answers in milliseconds. What hangs would hold up all drafts of its batch, so these
 # are tighter than the server's defaults, and wide enough for a machine ten times overbooked.
@@ -40,11 +42,12 @@ DEFAULT_LIMITS = Limits(step_timeout_s=5.0, load_timeout_s=10.0)
 _UNMENDABLE = frozenset({Reason.HELD_OUT, Reason.DUPLICATE, Reason.UNJUDGED})
 
 
-def skills_of(method: str) -> dict[str, str]:
-    """Skills that can be designed for by a method, and their names."""
+def skills_of(method: str, kind: str = "game") -> dict[str, str]:
+    """Skills that a kind of environment can be designed for by a method, and their names."""
     if method == "structured":
-        return families.SKILLS
-    return {key: skill.name for key, skill in code_skills.SKILLS.items()}
+        return families.SKILLS if kind == "game" else families.TOOL_SKILLS
+    skills = code_skills.SKILLS if kind == "game" else TOOL_SKILLS
+    return {key: skill.name for key, skill in skills.items()}
 
 
 class Designer:
@@ -56,7 +59,8 @@ class Designer:
         client: Connected to the sandbox that judges.
         archive: Where everything is remembered.
         method: "structured" or "free_code".
-        skills: Keys of `skills_of(method)`; empty for all of them.
+        kind: "game" or "tool_use".
+        skills: Keys of `skills_of(method, kind)`; empty for all of them.
         max_turns: Turn cap that environments are written for; `max_turns` may be set anew
             when a horizon stage moves it.
         seed: For skills, memory, and the seeds in requests.
@@ -87,6 +91,7 @@ class Designer:
         archive: Archive,
         *,
         method: str = "structured",
+        kind: str = "game",
         skills: Sequence[str] = (),
         max_turns: int = 8,
         seed: int = 0,
@@ -106,11 +111,13 @@ class Designer:
     ) -> None:
         _check_choice("method", method, METHODS)
         _check_choice("prompt style", prompt_style, PROMPT_STYLES)
+        _check_choice("kind", kind, KINDS)
         for skill in skills:
-            _check_choice("skill", skill, tuple(skills_of(method)))
+            _check_choice("skill", skill, tuple(skills_of(method, kind)))
         self.archive = archive
         self.method = method
-        self.skills = tuple(skills) or tuple(skills_of(method))
+        self.kind = kind
+        self.skills = tuple(skills) or tuple(skills_of(method, kind))
         self.max_turns = max_turns
         self._seed = seed
         self._prompt_style = prompt_style
@@ -193,7 +200,8 @@ class Designer:
         else:
             if descent is None or descent.operator in (Operator.THEME, Operator.CROSSOVER):
                 difficulty = rng.choice(DIFFICULTIES)
-            messages = code_messages(
+            ask = code_messages if self.kind == "game" else tool_messages
+            messages = ask(
                 skill,
                 difficulty,
                 self.max_turns,
@@ -206,6 +214,7 @@ class Designer:
             slot=slot,
             skill=skill,
             method=self.method,
+            kind=self.kind,
             messages=messages,
             json_schema=schema,
             max_turns=self.max_turns,

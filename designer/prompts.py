@@ -12,7 +12,7 @@ from typing import Any
 
 from designer.archive import Remembered
 from designer.drafts import Operator
-from designer.families import FAMILIES, SKILLS
+from designer.families import SKILLS, TOOL_SKILLS, families_of
 from designer.lineage import Descent
 
 PROMPT_STYLES = ("compact", "chat")
@@ -50,7 +50,7 @@ def structured_messages(
 
     Args:
         style: One of `PROMPT_STYLES`.
-        skill: Key of `designer.families.SKILLS`.
+        skill: Key of `designer.families.SKILLS` or `TOOL_SKILLS`.
         max_turns: Turn cap in force.
         memory: Environments to differ from.
         descent: Parents, where the specification is to be made of some.
@@ -66,14 +66,13 @@ def structured_messages(
         words = [verb, skill, str(max_turns), *parents]
         return [{"role": "user", "content": " ".join(words) + "\n"}]
     lines = [
-        f"Skill: {SKILLS[skill]}. The player has {max_turns} turns.",
+        f"Skill: {(SKILLS | TOOL_SKILLS)[skill]}. The player has {max_turns} turns.",
         "Families and parameters (c=1 tells the hidden rule to everybody, c=0 keeps it for the "
         "hint; s spare turns):",
     ]
-    for family in FAMILIES.values():
-        if family.skill == skill:
-            spans = " ".join(f"{n}={v[0]}..{v[-1]}" for n, v in family.parameters.items())
-            lines.append(f"- {family.name}: {family.about}. {spans}")
+    for family in families_of(skill):
+        spans = " ".join(f"{n}={v[0]}..{v[-1]}" for n, v in family.parameters.items())
+        lines.append(f"- {family.name}: {family.about}. {spans}")
     lines += memory_lines(memory, with_source=False)
     if descent is not None:
         lines.append(f"{_STRUCTURED_DESCENT[descent.operator]} {' and '.join(parents)}")

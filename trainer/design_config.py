@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 DESIGNER_REWARDS = ("blend", "regret", "plateau", "learning_potential", "variance", "learnability")
 METHODS = ("structured", "free_code")
+KINDS = ("game", "tool_use")
 REPAIR_TRAINS = ("first", "last", "all")
 LINEAGE_OPERATORS = ("easier", "harder", "theme", "crossover")
 
@@ -16,6 +17,7 @@ class DesignConfig:
 
     Attributes:
         method: `structured` (a specification under a grammar) or `free_code`.
+        kind: What is designed: `game` or `tool_use`.
         skills: Skills to design for and to be evaluated on; empty for all of them.
         refuse_remembered: Refuse what an earlier step designed already, so that the agent
             keeps meeting new worlds.
@@ -44,6 +46,7 @@ class DesignConfig:
     """
 
     method: str = "structured"
+    kind: str = "game"
     skills: tuple[str, ...] = ()
     refuse_remembered: bool = False
     explore: float = 0.0
@@ -79,7 +82,12 @@ class DesignConfig:
         return ""
 
 
-DESIGN_CHOICES = {"method": METHODS, "reward": DESIGNER_REWARDS, "repair_trains": REPAIR_TRAINS}
+DESIGN_CHOICES = {
+    "method": METHODS,
+    "kind": KINDS,
+    "reward": DESIGNER_REWARDS,
+    "repair_trains": REPAIR_TRAINS,
+}
 
 DESIGN_MINIMUM = {
     "design.environments": 1,

@@ -46,12 +46,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a specification that is compiled, or a program (default: structured)",
     )
     parser.add_argument(
+        "--kind",
+        choices=("game", "tool_use"),
+        default="game",
+        help="games, or tasks that tools solve (default: game)",
+    )
+    parser.add_argument(
         "--skill",
         action="append",
         dest="skills",
         metavar="SKILL",
         help="skill to write for: math, logic, spatial, pattern, optim or causal, for programs "
-        "also planning, memory or language; may be repeated (default: all take turns)",
+        "also planning, memory or language; of tool use retrieval, state, recovery, selection or "
+        "workflow, for programs also api; may be repeated (default: all take turns)",
     )
     parser.add_argument("--model", metavar="NAME", help="model to write with, as in `train`")
     parser.add_argument(
@@ -159,7 +166,7 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError(
             "--method free_code needs --model or --endpoint: chance writes no programs"
         )
-    known = skills_of(args.method)
+    known = skills_of(args.method, args.kind)
     for skill in args.skills or ():
         if skill not in known:
             raise UsageError(f"no skill {skill!r} for {args.method}; there are {', '.join(known)}")
@@ -184,6 +191,7 @@ def _designer(args: argparse.Namespace, client: AsyncSandboxClient, archive: Arc
             client,
             archive,
             method=args.method,
+            kind=args.kind,
             skills=args.skills or (),
             max_turns=args.max_turns,
             seed=args.seed,
@@ -307,8 +315,8 @@ def _begin(args: argparse.Namespace, endpoint: EndpointConfig, archive: Archive)
 
 # What decides the requests of a step.
 _ASKED = frozenset(
-    """number method skills prompt_style corpus document_quota repair_rounds easier harder theme
-    crossover temperature max_tokens hint_max_tokens max_turns seed""".split()
+    """number method kind skills prompt_style corpus document_quota repair_rounds easier harder
+    theme crossover temperature max_tokens hint_max_tokens max_turns seed""".split()
 )
 
 

@@ -155,7 +155,7 @@ async def _train(config: Config, address: str, resume: bool, shown: Console) -> 
                 config,
                 client,
                 designer,
-                evaluation_items(config.play.max_turns, config.design.skills),
+                evaluation_items(config.play.max_turns, config.design.skills, config.design.kind),
                 resume=resume,
                 console=shown,
             )
@@ -180,6 +180,7 @@ def make_designer(config: Config, client: AsyncSandboxClient, archive: Archive) 
             client,
             archive,
             method=design.method,
+            kind=design.kind,
             skills=design.skills,
             refuse_remembered=design.refuse_remembered,
             max_turns=config.play.max_turns,
@@ -197,13 +198,16 @@ def make_designer(config: Config, client: AsyncSandboxClient, archive: Archive) 
         raise UsageError(str(error)) from error
 
 
-def evaluation_items(max_turns: int, skills: Sequence[str] = ()) -> list[EvaluationItem]:
+def evaluation_items(
+    max_turns: int, skills: Sequence[str] = (), kind: str = "game"
+) -> list[EvaluationItem]:
     """The held-out environments that a run is measured on, whatever its seed."""
-    from designer.families import SKILLS, evaluation_suite
+    from designer.families import SKILLS, TOOL_SKILLS, evaluation_suite
     from trainer.protocols import EvaluationItem
 
     # Skills that programs alone are written for have no held-out worlds.
-    skills = [skill for skill in skills if skill in SKILLS]
+    known = SKILLS if kind == "game" else TOOL_SKILLS
+    skills = [skill for skill in skills if skill in known] or list(known)
     return [
         EvaluationItem(
             name=f"{spec.family}-{number:02d}",

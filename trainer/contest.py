@@ -16,12 +16,12 @@ from trainer.evaluation import WIN_RETURN, EvaluationError
 from trainer.protocols import EvaluationItem, SandboxClient
 from trainer.rollouts import Play, Policy, RunningEpisode, Trajectory, play_all
 from trainer.statistics import (
-    Z95,
     bootstrap_interval,
     mean,
     paired_difference,
     wilson_interval,
 )
+from trainer.student import Z95
 
 
 @dataclass(frozen=True)

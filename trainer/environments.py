@@ -73,7 +73,7 @@ class ActiveEnvironment:
     @property
     def regime(self) -> str:
         """What it is to the agent; see `trainer.rewards.regime`."""
-        return regime(self.mean_return, self.regret, self.regret_se)
+        return regime(self.mean_return, self.regret, self.regret_se, self.pairs)
 
     def add_plain(self, plays: list[Trajectory]) -> None:
         """Take in the plain plays of a step."""

@@ -10,12 +10,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trainer.student import t_quantile
+
 REGRET_SCALE = 0.15
 REGRET_WEIGHT = 0.4
 PLATEAU_WEIGHT = 0.6
 PLATEAU = (0.4, 0.6)
 PLATEAU_RAMP = 0.25
 ELIGIBLE = (0.05, 0.95)
+# Fewer pairs say nothing of a hint: six that all differ to one side are 1 in 64 by chance.
+REGIME_PAIRS = 6
 LEARNABLE = (0.2, 0.8)
 
 
@@ -73,24 +77,45 @@ def learnable(mean_return: float) -> bool:
     return LEARNABLE[0] <= mean_return <= LEARNABLE[1]
 
 
-def regime(mean_return: float, regret: float, regret_error: float) -> str:
+def hint_effect(regret: float, regret_error: float, pairs: int) -> int:
+    """What the plays show of a hint: 1 it helps, -1 it misleads, 0 they leave it open.
+
+    It helps or misleads where the 95% interval of the regret, with Student's quantile for
+    that many pairs, lies on one side of zero. Fewer than `REGIME_PAIRS` leave it open: a few
+    plays that happen to agree have a standard error of 0.
+
+    Args:
+        regret: Signed paired difference, hinted minus plain; NaN if never measured.
+        regret_error: Its standard error.
+        pairs: Complete pairs behind both.
+    """
+    if pairs < REGIME_PAIRS:
+        return 0
+    reach = t_quantile(pairs - 1) * regret_error
+    return int(regret - reach > 0) - int(regret + reach < 0)
+
+
+def regime(mean_return: float, regret: float, regret_error: float, pairs: int) -> str:
     """Name what an environment is to the agent now.
 
     Args:
         mean_return: Plain mean return.
         regret: Signed paired difference, hinted minus plain.
-        regret_error: Its standard error; NaN counts as 0.
+        regret_error: Its standard error.
+        pairs: Complete pairs behind both.
 
     Returns:
-        `misleading_hint`, `mastered`, `intractable` or `frontier`.
+        `misleading_hint` where the hint misleads (`hint_effect`), whatever the mean;
+        `mastered`; `password_only` where it is never won but the hint helps;
+        `intractable` where it is never won and the hint does not; or `frontier`.
     """
-    error = 0.0 if math.isnan(regret_error) else regret_error
-    if regret + 2 * error < 0:
+    effect = hint_effect(regret, regret_error, pairs)
+    if effect < 0:
         return "misleading_hint"
     if mean_return > ELIGIBLE[1]:
         return "mastered"
     if mean_return < ELIGIBLE[0]:
-        return "intractable"
+        return "password_only" if effect > 0 else "intractable"
     return "frontier"
 
 

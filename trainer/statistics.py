@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-Z95 = 1.959963984540054
+from trainer.student import Z95
 
 
 class Interval(NamedTuple):

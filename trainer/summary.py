@@ -63,8 +63,10 @@ def _curriculum_part(cycles: Sequence[dict[str, Any]]) -> dict[str, Any]:
     rewards = [r for row in cycles for r in row["designer/rewards"]]
     learnable = sum(row["designer/learnable_n"] for row in cycles)
     families: Counter[str] = Counter()
+    regimes: Counter[str] = Counter()
     for row in cycles:
         families.update(row["designer/families"])
+        regimes.update(row["designer/regimes"])
     return {
         "steps": [cycles[0]["step"], cycles[-1]["step"]],
         "environments": len(rewards),
@@ -73,6 +75,7 @@ def _curriculum_part(cycles: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "learnable_share": learnable / len(rewards),
         "learnable_ci95": list(wilson_interval(learnable, len(rewards))),
         "families": dict(families),
+        "regimes": dict(regimes),
     }
 
 

@@ -16,7 +16,8 @@ from spadework.untrusted_text import short
 REGIMES = (
     ("frontier", "frontier", "sometimes won and sometimes lost without the hint"),
     ("mastered", "mastered", "practically always won without the hint"),
-    ("intractable", "intractable", "practically never won without the hint"),
+    ("intractable", "intractable", "practically never won without the hint, nor better with it"),
+    ("password only", "password", "practically never won without the hint, which helps"),
     ("misleading hint", "misleading", "the hint makes it worse, beyond chance"),
 )
 # An environment teaches when it is sometimes won and sometimes lost.
@@ -26,7 +27,7 @@ ID_CHARS = 80
 
 
 def regime_key(regime: Any) -> str:
-    """One of the four regimes, or "unknown"; spelling of the archive aside."""
+    """One of the five regimes, or "unknown"; spelling of the archive aside."""
     word = str(regime or "").lower().replace("_", " ").replace("-", " ").strip()
     return next(
         (key for name, key, _ in REGIMES if word.startswith(key) or word == name), "unknown"

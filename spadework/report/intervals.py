@@ -6,9 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_Z = 1.959964
-# Student's t at 97.5% for 1 and 2 degrees of freedom, where the expansion below is poor.
-_T_SMALL = {1: 12.7062, 2: 4.3027}
+from trainer.student import Z95, t_quantile
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,24 +23,6 @@ class Estimate:
         if self.low is None or self.high is None or other.low is None or other.high is None:
             return None
         return self.low <= other.high and other.low <= self.high
-
-
-def t_quantile(degrees: int) -> float:
-    """97.5% quantile of Student's t, by the Cornish-Fisher expansion around the normal.
-
-    Exact to 0.01 from 3 degrees of freedom on.
-
-    Source: Abramowitz and Stegun, 26.7.5.
-    """
-    if degrees in _T_SMALL:
-        return _T_SMALL[degrees]
-    z, v = _Z, float(degrees)
-    return (
-        z
-        + (z**3 + z) / (4 * v)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
-    )
 
 
 def from_moments(mean: float, std: float | None, n: float | None) -> Estimate:
@@ -70,7 +50,7 @@ def of_share(hits: int, n: int) -> Estimate | None:
     if n <= 0:
         return None
     p = hits / n
-    scale = 1 + _Z**2 / n
-    center = (p + _Z**2 / (2 * n)) / scale
-    half = _Z * math.sqrt(p * (1 - p) / n + _Z**2 / (4 * n**2)) / scale
+    scale = 1 + Z95**2 / n
+    center = (p + Z95**2 / (2 * n)) / scale
+    half = Z95 * math.sqrt(p * (1 - p) / n + Z95**2 / (4 * n**2)) / scale
     return Estimate(n, p, max(0.0, center - half), min(1.0, center + half))

@@ -4,7 +4,7 @@
   const PAGE_ROWS = 200;
   const KEYWORDS = new Set(("and as assert async await break class continue def del elif else except False finally for from global if import in is lambda None nonlocal not or pass raise return True try while with yield self").split(" "));
   const TOKEN = /("""[\s\S]*?"""|'''[\s\S]*?'''|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(#[^\n]*)|\b(\d[\d_.]*(?:e[+-]?\d+)?)\b|([A-Za-z_]\w*)/g;
-  const REGIME_NAMES = { misleading: "misleading hint" };
+  const REGIME_NAMES = { misleading: "misleading hint", password: "password only" };
 
   const $ = (id) => document.getElementById(id);
   const make = (tag, className, text) => {

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spadework.report.intervals import t_quantile
+from trainer.student import t_quantile
 
 # A bend is one only if it explains the points so much better (difference of AICc).
 _BEND_GAIN = 6.0

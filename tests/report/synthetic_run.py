@@ -189,6 +189,8 @@ class SyntheticRun:
         plain, regret, se = _mean(row["returns"]), row["regret"], row["regret_se"]
         regime = "mastered" if plain > 0.95 else "intractable" if plain < 0.05 else "frontier"
         regime = "misleading_hint" if regret + 2 * se < 0 else regime
+        if regime == "intractable" and regret - 2 * se > 0:
+            regime = "password_only"
         self.database.execute(
             "INSERT INTO measurements VALUES (?,?,?,?,?,?,?,?)",
             (row["env_id"], step, plain, row["hinted"], regret, se, regime, row["pairs"]),

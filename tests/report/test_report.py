@@ -60,6 +60,23 @@ def test_a_finished_run_shows_its_result_and_every_environment(tmp_path: Path) -
     assert any(row["reason"] != "OK" for row in rows)
 
 
+def test_passwords_and_misleading_hints_are_regimes_of_their_own(tmp_path: Path) -> None:
+    run = write_synthetic_run(tmp_path / "demo", steps=8)
+    with sqlite3.connect(run / "archive.sqlite") as archive:
+        ids = [row[0] for row in archive.execute("SELECT DISTINCT env_id FROM measurements")][:2]
+        for env_id, regime in zip(ids, ("password_only", "misleading_hint"), strict=True):
+            archive.execute(
+                "UPDATE measurements SET regime = ? WHERE env_id = ?", (regime, env_id)
+            )
+    archive.close()
+    html = report(run)
+    regimes = {row["id"]: row["regime"] for row in index(html)}
+    assert [regimes[env_id] for env_id in ids] == ["password", "misleading"]
+    assert "<dt>password only</dt>" in html
+    for key in ("password", "misleading"):
+        assert f".c-{key} {{ --c: var(--{key}); }}" in html
+
+
 def test_the_page_asks_for_nothing_from_elsewhere(tmp_path: Path) -> None:
     html = report(write_synthetic_run(tmp_path / "demo", steps=8))
     assert "default-src 'none'" in html

@@ -11,7 +11,7 @@ import json
 import math
 import random
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,9 +138,28 @@ class Archive:
                 f"{self.path} has schema {version}, this version knows {len(_MIGRATIONS)}: "
                 "use a newer spadework, or another run folder"
             )
-        for number in range(version, len(_MIGRATIONS)):
-            script = f"BEGIN;{_MIGRATIONS[number]};PRAGMA user_version={number + 1};COMMIT;"
-            self._connection.executescript(script)
+        while version < len(_MIGRATIONS):
+            version = self._migrate_once()
+
+    def _migrate_once(self) -> int:
+        """Run the next migration, whole or not at all; returns the version that then holds.
+
+        The file is locked before its version is read: another process may be opening it.
+        """
+        db = self._connection
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version < len(_MIGRATIONS):
+                for statement in _statements(_MIGRATIONS[version]):
+                    db.execute(statement)
+                version += 1
+                db.execute(f"PRAGMA user_version={version}")
+            db.execute("COMMIT")
+        except BaseException:
+            db.rollback()
+            raise
+        return int(version)
 
     def close(self) -> None:
         """Close the file; closing twice is fine."""
@@ -346,6 +365,16 @@ class Archive:
         top = entries[: math.ceil(count / 2)]
         others = entries[len(top) :]
         return top + rng.sample(others, min(len(others), count - len(top)))
+
+
+def _statements(script: str) -> Iterator[str]:
+    """Split a script at its semicolons; those in comments and texts end no statement."""
+    statement = ""
+    for part in script.split(";"):
+        statement += part + ";"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
 
 
 def _compact(spec: Mapping[str, Any]) -> str:

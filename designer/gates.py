@@ -81,9 +81,8 @@ class Gates:
         self._settings = settings or GateSettings()
         self._runtime = runtime
         self._seed = seed
-        self.gates: tuple[Gate, ...] = (
-            InspectGate(),
-            LoadGate(client, limits),
+        loading: tuple[Gate, ...] = (InspectGate(), LoadGate(client, limits))
+        playing: tuple[Gate, ...] = (
             FuzzGate(),
             ReplayGate(),
             ToolOracleGate(),
@@ -95,6 +94,7 @@ class Gates:
             HintGate(),
             *more,
         )
+        self.gates = loading if self._settings.only_load else loading + playing
 
     async def judge(
         self, drafts: Sequence[Draft], on_report: Callable[[GateReport], None] | None = None

@@ -10,6 +10,8 @@ class GateSettings:
     """How hard the gates look.
 
     Attributes:
+        only_load: Ask no more than whether a program parses and loads: for experiments that show
+            what the other gates are good for.
         starts: Seeds of gate 6; their episodes share the fuzzed actions of gate 4.
         replays: Fuzzed episodes that gate 5 replays, and again as many random ones.
         clock_s: Seconds that gate 5 lets pass before it replays a program that reads the clock.
@@ -31,6 +33,7 @@ class GateSettings:
         first_seed: Seeds of the gates start here.
     """
 
+    only_load: bool = False
     starts: int = 8
     replays: int = 2
     clock_s: float = 1.1

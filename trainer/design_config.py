@@ -7,6 +7,7 @@ from dataclasses import dataclass
 DESIGNER_REWARDS = ("blend", "regret", "plateau", "learning_potential", "variance", "learnability")
 METHODS = ("structured", "free_code")
 KINDS = ("game", "tool_use")
+GATES = ("all", "load")
 REPAIR_TRAINS = ("first", "last", "all")
 LINEAGE_OPERATORS = ("easier", "harder", "theme", "crossover")
 
@@ -19,6 +20,8 @@ class DesignConfig:
         method: `structured` (a specification under a grammar) or `free_code`.
         kind: What is designed: `game` or `tool_use`.
         skills: Skills to design for and to be evaluated on; empty for all of them.
+        gates: `all`, or `load`: whatever loads is played, for an experiment on what the gates are
+            good for.
         refuse_remembered: Refuse what an earlier step designed already, so that the agent
             keeps meeting new worlds.
         explore: Share of a structured design's choices that are drawn evenly from what the
@@ -48,6 +51,7 @@ class DesignConfig:
     method: str = "structured"
     kind: str = "game"
     skills: tuple[str, ...] = ()
+    gates: str = "all"
     refuse_remembered: bool = False
     explore: float = 0.0
     environments: int = 16
@@ -85,6 +89,7 @@ class DesignConfig:
 DESIGN_CHOICES = {
     "method": METHODS,
     "kind": KINDS,
+    "gates": GATES,
     "reward": DESIGNER_REWARDS,
     "repair_trains": REPAIR_TRAINS,
 }

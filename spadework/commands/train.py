@@ -167,7 +167,14 @@ def make_designer(config: Config, client: AsyncSandboxClient, archive: Archive) 
     Raises:
         UsageError: If a skill cannot be designed for, or the corpus is none.
     """
-    from designer import Corpus, CorpusError, Designer, LineageShares, WritingSettings
+    from designer import (
+        Corpus,
+        CorpusError,
+        Designer,
+        GateSettings,
+        LineageShares,
+        WritingSettings,
+    )
     from spadework.console import UsageError
 
     design = config.design
@@ -182,6 +189,7 @@ def make_designer(config: Config, client: AsyncSandboxClient, archive: Archive) 
             method=design.method,
             kind=design.kind,
             skills=design.skills,
+            settings=GateSettings(only_load=design.gates == "load"),
             refuse_remembered=design.refuse_remembered,
             max_turns=config.play.max_turns,
             seed=config.run.seed,

@@ -314,10 +314,12 @@ class Archive:
                     (_finite(designer_reward), env_id),
                 )
 
-    def sources(self) -> list[str]:
-        """Sources of all environments that passed."""
-        rows = self._connection.execute("SELECT source FROM environments WHERE gate_reason = 'OK'")
-        return [row["source"] for row in rows]
+    def programs(self) -> list[tuple[str, bool, str]]:
+        """Of all environments that passed: env_id, whether structured, and source."""
+        rows = self._connection.execute(
+            "SELECT env_id, method, source FROM environments WHERE gate_reason = 'OK'"
+        )
+        return [(row["env_id"], row["method"] == "structured", row["source"]) for row in rows]
 
     def reason_counts(self, step: int | None = None) -> dict[str, int]:
         """Drafts by reason code, of one step or of all."""

@@ -22,13 +22,14 @@ from designer.findings import RefusedError
 from designer.game_prompts import DIFFICULTIES, code_messages
 from designer.gates import Gates
 from designer.hints import HintError, check_hint_text
-from designer.inspection import inspect_program, program_hash
+from designer.inspection import inspect_program
 from designer.lineage import CANDIDATES, Descent, LineageShares, descend
 from designer.prompts import PROMPT_STYLES, hint_messages, structured_messages
 from designer.repair import repair_braces
 from designer.repair_prompts import hint_repair_messages, repair_messages
 from designer.settings import GateSettings
 from designer.tool_prompts import TOOL_SKILLS, tool_messages
+from designer.twins import Trees, Twins
 from designer.writing import Progress, Writer, Writing, WritingOutcome, WritingSettings
 
 METHODS = ("structured", "free_code")
@@ -70,6 +71,8 @@ class Designer:
         steps_per_cycle: Training steps from one step that designs to the next.
         memory_size: Remembered environments in a chat prompt.
         allow_held_out: Accept worlds kept for evaluation; for use without training only.
+        twin_similarity: Programs whose trees are at least as similar are twins; above 1, only the
+            same program under other names is. Structured ones are told apart by their constants.
         refuse_remembered: Refuse what an earlier step designed already. Twins in one step
             are always refused.
         corpus: Documents that the settings of programs are drawn from; None for none.
@@ -100,6 +103,7 @@ class Designer:
         steps_per_cycle: int = 1,
         memory_size: int = 3,
         allow_held_out: bool = False,
+        twin_similarity: float = 0.9,
         refuse_remembered: bool = False,
         corpus: Corpus | None = None,
         document_quota: int = 0,
@@ -125,6 +129,8 @@ class Designer:
         self._steps_per_cycle = steps_per_cycle
         self._memory_size = memory_size
         self._allow_held_out = allow_held_out
+        self._twin_similarity = twin_similarity
+        self._trees = Trees()
         self._refuse_remembered = refuse_remembered
         self._corpus = corpus
         self._document_quota = document_quota
@@ -136,8 +142,8 @@ class Designer:
         self._asked = 0
         self._recorded = 0
         self._documents: Counter[str] = Counter()
-        # Programs of this step that passed, by hash: repairs and further rounds may write twins.
-        self._passed: dict[str, str] = {}
+        # Those of this step that passed: repairs and further rounds may write twins.
+        self._passed: list[Draft] = []
 
     async def write(
         self, writer: Writer, n: int, step: int, progress: Progress | None = None
@@ -344,30 +350,37 @@ class Designer:
         return await self._gates.judge(self._without_twins(drafts), on_report)
 
     def _without_twins(self, drafts: Sequence[Draft]) -> list[Draft]:
-        seen = dict(self._passed)
+        seen = Twins(self._trees, self._twin_similarity)
         if self._refuse_remembered:
-            seen |= {program_hash(source): "the memory" for source in self.archive.sources()}
-        kept = []
-        for draft in drafts:
-            if draft.reason is None and draft.source is not None:
-                try:
-                    key = program_hash(draft.source)
-                except (SyntaxError, ValueError, RecursionError):
-                    key = ""  # the gates say what is wrong with it
-                if key and key in seen:
-                    detail = f"the same program is in {seen[key]}"
-                    draft = dataclasses.replace(draft, reason=Reason.DUPLICATE, detail=detail)
-                elif key:
-                    seen[key] = f"slot {draft.request.slot}"
-            kept.append(draft)
-        return kept
+            for env_id, structured, source in self.archive.programs():
+                seen.add(source, env_id, by_shape=not structured)
+        for passed in self._passed:
+            assert passed.source is not None
+            seen.add(passed.source, _slot_of(passed), by_shape=passed.spec is None)
+        return [self._unless_twin(draft, seen) for draft in drafts]
+
+    @staticmethod
+    def _unless_twin(draft: Draft, seen: Twins) -> Draft:
+        source = draft.source
+        if draft.reason is not None or source is None:
+            return draft
+        free = draft.spec is None
+        twin = seen.find(source, by_shape=free, except_for=draft.request.parents)
+        if twin is None:
+            seen.add(source, _slot_of(draft), by_shape=free)
+            return draft
+        where = twin.name if twin.name.startswith("slot ") else f"the memory ({twin.name[:12]})"
+        detail = f"the same program is in {where}"
+        if twin.similarity < 1:
+            detail = f"nearly the program in {where}, {twin.similarity:.0%} the same"
+        return dataclasses.replace(draft, reason=Reason.DUPLICATE, detail=detail)
 
     def remember(self, report: GateReport, step: int) -> str:
         """Store a verdict, refused drafts too; returns what the archive calls it."""
         env_id = self.archive.record_design(report, step, self._recorded)
         self._recorded += 1
         if report.passed and report.draft.source is not None:
-            self._passed[program_hash(report.draft.source)] = f"slot {report.draft.request.slot}"
+            self._passed.append(report.draft)
         return env_id
 
     def record_plays(self, env_id: str, step: int, plays: Sequence[Mapping[str, Any]]) -> None:
@@ -406,6 +419,10 @@ class Designer:
             regime=regime,
             designer_reward=designer_reward,
         )
+
+
+def _slot_of(draft: Draft) -> str:
+    return f"slot {draft.request.slot}"
 
 
 def _check_choice(what: str, value: str, allowed: Sequence[str]) -> None:

@@ -7,7 +7,6 @@ from these checks gains nothing.
 from __future__ import annotations
 
 import ast
-import hashlib
 import re
 import sys
 
@@ -139,18 +138,3 @@ def _has_factory(tree: ast.Module) -> bool:
 def reads_clock(source: str) -> bool:
     """Whether a program seems to look at a clock; one that only times itself does, too."""
     return _CLOCK.search(source) is not None
-
-
-def program_hash(source: str) -> str:
-    """Hash of the program's syntax tree: layout, comments and docstrings do not count.
-
-    Raises:
-        SyntaxError: If the source does not parse.
-    """
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            body = node.body
-            if ast.get_docstring(node, clean=False) is not None:
-                node.body = body[1:] or [ast.Pass()]
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()

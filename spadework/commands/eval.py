@@ -120,7 +120,7 @@ def _archived(path: Path) -> list[EvaluationItem]:
     from trainer.protocols import EvaluationItem
 
     with Archive(path) as archive:
-        sources = archive.sources()
+        sources = [source for _, _, source in archive.programs()]
     if not sources:
         raise CommandError(f"{path} holds no environment that passed the gates")
     return [

@@ -211,5 +211,7 @@ async def _validate(
                 max_turns=args.max_turns,
                 seed=0,
                 runtime=args.runtime,
+                # Files that are alike are somebody's own business; copies are worth a word.
+                twin_similarity=2.0,
             )
             return await designer.validate(drafts, on_report)

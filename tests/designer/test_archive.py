@@ -82,7 +82,7 @@ def test_passed_and_refused_drafts_are_kept(archive, make_report):
     assert row[:3] == ("GAME", "structured", "logic")
     assert row[4:6] == ("why", '{"load": 0.25}')
     assert json.loads(row[6]) == [{"role": "user", "content": "design"}]
-    assert len(archive.sources()) == 1
+    assert len(archive.programs()) == 1
 
 
 def test_writing_a_step_again_replaces_its_rows(archive, make_report):

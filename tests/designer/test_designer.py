@@ -12,7 +12,7 @@ from designer import Archive, Corpus, Designer, Reason
 from designer.completions import CompletionError, read_code, read_hint, read_spec
 from designer.families import SKILLS, held_out, random_spec, spec_text
 from designer.hints import HintError, check_hint_against, check_hint_text
-from designer.inspection import program_hash
+from designer.twins import program_key
 
 
 @pytest.fixture
@@ -238,5 +238,5 @@ async def test_a_structured_step_from_request_to_memory(client, archive):
 def test_the_program_hash_ignores_layout_remarks_and_docstrings():
     one = 'class AEnv:\n    """Doc."""\n    def step(self): return 1\n'
     two = "# x\nclass AEnv:\n\n    def step(self):\n        return 1\n"
-    assert program_hash(one) == program_hash(two)
-    assert program_hash(one) != program_hash(two.replace("1", "2"))
+    assert program_key(one) == program_key(two)
+    assert program_key(one) != program_key(two.replace("1", "2"))

@@ -54,7 +54,8 @@ def make(client):
     def make(rounds: int = 0, **options: Any) -> Designer:
         archives.append(Archive(":memory:"))
         writing = WritingSettings(repair_rounds=rounds)
-        options = {"method": "free_code", "max_turns": 10, **options}
+        # What is written here differs by a constant; only equal programs are to be twins.
+        options = {"method": "free_code", "max_turns": 10, "twin_similarity": 2.0, **options}
         return Designer(client, archives[-1], writing=writing, **options)
 
     yield make

@@ -23,7 +23,9 @@ from trainer.budget import most_prompt_tokens
 from trainer.config import ModelConfig
 from trainer.models import load_model
 
-START_S = 90.0
+pytestmark = pytest.mark.timeout(600)
+
+START_S = 240.0
 SMALL = ModelConfig(hidden_size=32, layers=2, heads=2, intermediate_size=64)
 
 

@@ -52,6 +52,19 @@ KINDS = (
         THEIRS,
         "Registered with a size of None, with which it cannot be made.",
     ),
+    Kind(r"<program>, line|NameError|IndexError", THEIRS, "Is no Python, or fails as it starts."),
+    Kind(
+        r"\(env\.py, line",
+        OUTSIDE,
+        "Is written for Python 3.12 or later; the server runs on 3.11.",
+    ),
+    Kind(r"OpenAI package", OUTSIDE, "Asks a model behind OpenAI's protocol in the game."),
+    Kind(
+        r"MultiplexedPath|no attribute 'observationStr'",
+        OURS,
+        "Our adapter: data beside the package in an archive, or a first observation elsewhere.",
+    ),
+    Kind(r"Population must be a sequence", THEIRS, "Samples from a set, which Python refuses."),
     Kind(r"^step:", THEIRS, "Raises at its first action, which makes no sense to it."),
     Kind(
         r"^reset:.*Must specify at least one dataset",
@@ -167,7 +180,9 @@ def page(rows: list[Row]) -> str:
         "## Why the others do not load or pass",
         "",
         "Theirs: a fault of the environment. Ours: sound, and refused. By design: sound, and "
-        "without what training asks for. Not installed: needs what the runtime lacks.",
+        "without what training asks for. Not installed: needs what the runtime lacks. Refusals "
+        "are sorted by what they say (bench/strangers_page.py); below are those whose source was "
+        "read.",
         "",
         *_table(("whose", "count", "kind", "of", "for example"), _kind_rows(refused)),
         "",
@@ -207,7 +222,7 @@ MENDED = (
     "An integer of 4,301 digits as an action raised in the server's reading of discrete actions: "
     "gate 4 refused every environment with a discrete action space.",
     "An environment with an `action_space` that is a list or a pattern was taken for one of "
-    "Gymnasium, and raised at the first action (GEM's Sokoban, TextArena's own classes).",
+    "Gymnasium, and raised at the first action (GEM's Sokoban).",
     "Gate 3 asked for a class whose name ends in Env, and refused programs with a `make_env` or "
     "with a class of another name, which the sandbox loads.",
 )

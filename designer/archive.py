@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from designer.drafts import GateReport
+from designer.entries import Entry, EntryFilter, select
 
 REFUSED_PREFIX = "refused:"
+IMPORTED_PREFIX = "imported:"
 # Standard errors that a regret must stand above zero for its environment to rank high.
 CONFIDENCE_Z = 1.0
 
@@ -218,9 +220,25 @@ class Archive:
         Returns:
             The row's env_id.
         """
+        return self._record(report, f"{REFUSED_PREFIX}{step}:{number}", step)
+
+    def record_import(self, report: GateReport, key: str, step: int) -> str:
+        """Store an environment of somebody else's, and what the gates here said of it.
+
+        Args:
+            report: The verdict; UNJUDGED where they were not asked.
+            key: Identity of the program; names one that did not pass.
+            step: Before all training steps, so that no run forgets it.
+
+        Returns:
+            The row's env_id.
+        """
+        return self._record(report, f"{IMPORTED_PREFIX}{key[:16]}", step)
+
+    def _record(self, report: GateReport, unless_passed: str, step: int) -> str:
         draft = report.draft
         request = draft.request
-        env_id = report.env_id if report.passed else f"{REFUSED_PREFIX}{step}:{number}"
+        env_id = report.env_id if report.passed else unless_passed
         kind = report.program.kind.name if report.program and report.program.kind else ""
         row = {
             "env_id": env_id,
@@ -320,6 +338,10 @@ class Archive:
             "SELECT env_id, method, source FROM environments WHERE gate_reason = 'OK'"
         )
         return [(row["env_id"], row["method"] == "structured", row["source"]) for row in rows]
+
+    def entries(self, wanted: EntryFilter) -> list[Entry]:
+        """What it holds, refused drafts too, by step."""
+        return list(select(self._connection, wanted))
 
     def reason_counts(self, step: int | None = None) -> dict[str, int]:
         """Drafts by reason code, of one step or of all."""

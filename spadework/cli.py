@@ -24,12 +24,12 @@ from spadework.console import (
 
 # What `pip install spadework[train]` brings, by the name it is imported under.
 TRAIN_PACKAGES = {"torch", "transformers", "trl", "accelerate", "tokenizers", "xgrammar"}
-TRAIN_PACKAGES |= {"tensorboard", "yaml", "datasets"}
+TRAIN_PACKAGES |= {"tensorboard", "yaml", "datasets", "pyarrow"}
 # Package by package, the extra that brings it.
 EXTRAS = {**dict.fromkeys(TRAIN_PACKAGES, "train"), "openai": "endpoint", "httpx2": "endpoint"}
 
 COMMANDS: tuple[str, ...] = ("serve", "token", "doctor", "validate", "play", "design", "train")
-COMMANDS += ("eval", "report", "bench", "scale")
+COMMANDS += ("eval", "archive", "report", "bench", "scale")
 
 
 def build_parser() -> argparse.ArgumentParser:

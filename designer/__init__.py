@@ -3,7 +3,8 @@
 A client of the sandbox and nothing more: no program runs in this process, and no model.
 """
 
-from designer.archive import Archive, ArchiveError, Remembered
+from designer.archive import Archive, Remembered
+from designer.archive_schema import ArchiveError
 from designer.corpus import Corpus, CorpusError
 from designer.designer import Designer
 from designer.drafts import DesignRequest, Draft, Exchange, Finding, GateReport, Reason

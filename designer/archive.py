@@ -11,81 +11,41 @@ import json
 import math
 import random
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from designer.drafts import GateReport
+from designer.archive_schema import migrate
+from designer.drafts import GateReport, Reason
 from designer.entries import Entry, EntryFilter, select
 
 REFUSED_PREFIX = "refused:"
 IMPORTED_PREFIX = "imported:"
 # Standard errors that a regret must stand above zero for its environment to rank high.
 CONFIDENCE_Z = 1.0
-
-# Statements of each schema version; `user_version` of the file is how many were run.
-_MIGRATIONS = (
-    """
-    CREATE TABLE environments (
-        env_id TEXT PRIMARY KEY,       -- program id, or refused:<step>:<number>
-        created_step INTEGER NOT NULL, -- training step that designed it first
-        designed_step INTEGER NOT NULL,-- training step that designed it last
-        slot INTEGER NOT NULL,
-        kind TEXT NOT NULL,            -- GAME, TOOL_USE, GYMNASIUM; empty when refused early
-        method TEXT NOT NULL,
-        skill TEXT NOT NULL,
-        family TEXT NOT NULL,
-        spec_json TEXT,
-        source TEXT,
-        hint TEXT,
-        prompt TEXT NOT NULL,          -- chat messages as JSON
-        completion TEXT NOT NULL,
-        gate_reason TEXT NOT NULL,
-        gate_detail TEXT NOT NULL,
-        gate_cost_json TEXT NOT NULL,  -- wall seconds by gate
-        designer_reward REAL           -- of the last measurement; NULL if there was none
-    );
-    CREATE INDEX environments_by_step ON environments (created_step);
-    CREATE INDEX environments_by_skill ON environments (skill, gate_reason);
-    CREATE TABLE plays (
-        env_id TEXT NOT NULL,
-        step INTEGER NOT NULL,
-        arm TEXT NOT NULL CHECK (arm IN ('plain', 'hinted')),
-        seed INTEGER NOT NULL,
-        episode_return REAL,           -- NULL if the play was lost
-        terminated INTEGER NOT NULL,
-        truncated INTEGER NOT NULL,
-        turns INTEGER NOT NULL
-    );
-    CREATE INDEX plays_by_environment ON plays (env_id, step);
-    CREATE TABLE measurements (
-        env_id TEXT NOT NULL,
-        step INTEGER NOT NULL,
-        return_plain REAL,
-        return_hinted REAL,
-        regret REAL,
-        regret_se REAL,
-        regime TEXT NOT NULL,
-        n_pairs INTEGER NOT NULL,
-        PRIMARY KEY (env_id, step)
-    );
-    """,
-    """
-    ALTER TABLE environments ADD COLUMN parents_json TEXT NOT NULL DEFAULT '[]'; -- env_ids
-    ALTER TABLE environments ADD COLUMN operator TEXT NOT NULL DEFAULT 'new';
-    -- Id of the grounding document; empty for none.
-    ALTER TABLE environments ADD COLUMN document TEXT NOT NULL DEFAULT '';
-    -- env_id of the refused draft that this one mends; empty for a first draft.
-    ALTER TABLE environments ADD COLUMN repair_of TEXT NOT NULL DEFAULT '';
-    ALTER TABLE environments ADD COLUMN round INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE environments ADD COLUMN difficulty TEXT NOT NULL DEFAULT '';
-    """,
+# The regime whose environments lead a prompt; the trainer's word, as `trainer.rewards` has it.
+FRONTIER = "frontier"
+# Verdicts that say something about a world, and not only about its text or the service.
+TELLING = tuple(
+    map(
+        str,
+        (
+            Reason.FUZZ,
+            Reason.NONDETERMINISTIC,
+            Reason.SAME_START,
+            Reason.ORACLE,
+            Reason.CRITERION,
+            Reason.UNREVEALED,
+            Reason.BLIND_WIN,
+            Reason.PERTURBED_WIN,
+            Reason.VERIFY,
+            Reason.LEAK,
+        ),
+    )
 )
-
-
-class ArchiveError(RuntimeError):
-    """The file is not an archive that this version can use; the message says what to do."""
+# Refused drafts among which one is drawn.
+LATEST_REFUSED = 20
 
 
 @dataclass(frozen=True)
@@ -110,6 +70,18 @@ class Remembered:
     score: float
 
 
+@dataclass(frozen=True)
+class Refused:
+    """A draft that the gates refused, as a prompt shows it.
+
+    Attributes:
+        why: The gate's reason, and what it found.
+    """
+
+    summary: str
+    why: str
+
+
 class Archive:
     """The archive's file, opened for reading and writing.
 
@@ -130,38 +102,11 @@ class Archive:
         self._connection.execute("PRAGMA journal_mode=WAL")
         # A run that is killed loses nothing; only a machine that loses power could.
         self._connection.execute("PRAGMA synchronous=NORMAL")
-        self._migrate()
-
-    def _migrate(self) -> None:
-        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-        if version > len(_MIGRATIONS):
-            self._connection.close()
-            raise ArchiveError(
-                f"{self.path} has schema {version}, this version knows {len(_MIGRATIONS)}: "
-                "use a newer spadework, or another run folder"
-            )
-        while version < len(_MIGRATIONS):
-            version = self._migrate_once()
-
-    def _migrate_once(self) -> int:
-        """Run the next migration, whole or not at all; returns the version that then holds.
-
-        The file is locked before its version is read: another process may be opening it.
-        """
-        db = self._connection
-        db.execute("BEGIN IMMEDIATE")
         try:
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version < len(_MIGRATIONS):
-                for statement in _statements(_MIGRATIONS[version]):
-                    db.execute(statement)
-                version += 1
-                db.execute(f"PRAGMA user_version={version}")
-            db.execute("COMMIT")
+            migrate(self._connection, self.path)
         except BaseException:
-            db.rollback()
+            self._connection.close()
             raise
-        return int(version)
 
     def close(self) -> None:
         """Close the file; closing twice is fine."""
@@ -263,6 +208,7 @@ class Archive:
             "repair_of": request.repair_of,
             "round": request.round,
             "difficulty": request.difficulty,
+            "finding_json": json.dumps(asdict(report.finding)) if report.finding else None,
         }
         names = ", ".join(row)
         marks = ", ".join(f":{name}" for name in row)
@@ -366,8 +312,9 @@ class Archive:
     ) -> list[Remembered]:
         """Draw remembered environments of a skill for a prompt.
 
-        Half (rounded up) are those with the largest lower confidence bound of the regret:
-        with few plays a mean alone rewards noise. The rest are drawn evenly from the others.
+        Half (rounded up) are those of the frontier with the largest lower confidence bound of the
+        regret: with few plays a mean alone rewards noise, and what only its password opens has
+        the largest regret of all. The rest are drawn evenly from the others.
 
         Args:
             skill: Key of `SKILLS`.
@@ -386,19 +333,35 @@ class Archive:
             {"skill": skill, "step": before_step},
         )
         entries = sorted(map(_remembered, rows), key=lambda entry: -entry.score)
-        top = entries[: math.ceil(count / 2)]
-        others = entries[len(top) :]
+        frontier = [entry for entry in entries if entry.regime == FRONTIER]
+        top = frontier[: math.ceil(count / 2)]
+        others = [entry for entry in entries if entry not in top]
         return top + rng.sample(others, min(len(others), count - len(top)))
 
+    def sample_refused(
+        self, skill: str, rng: random.Random, *, before_step: int | None = None
+    ) -> Refused | None:
+        """Draw a draft of a skill that the gates refused: what not to write, and why.
 
-def _statements(script: str) -> Iterator[str]:
-    """Split a script at its semicolons; those in comments and texts end no statement."""
-    statement = ""
-    for part in script.split(";"):
-        statement += part + ";"
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
+        From the latest ones, which are most like what the model writes now; None if there is
+        none. What the sandbox or the text alone refused teaches nothing about worlds.
+
+        Args:
+            skill: Key of `SKILLS`.
+            rng: Source of chance.
+            before_step: Only drafts of earlier steps.
+        """
+        marks = ", ".join("?" for _ in TELLING)
+        rows = self._connection.execute(
+            f"SELECT * FROM environments WHERE skill = ? AND gate_reason IN ({marks})"
+            " AND (? IS NULL OR created_step < ?) ORDER BY created_step DESC, env_id LIMIT ?",
+            (skill, *TELLING, before_step, before_step, LATEST_REFUSED),
+        ).fetchall()
+        if not rows:
+            return None
+        row = rng.choice(rows)
+        summary = row["spec_json"] or _summary(row["source"] or "")
+        return Refused(summary=summary, why=f"{row['gate_reason']}: {row['gate_detail']}")
 
 
 def _compact(spec: Mapping[str, Any]) -> str:

@@ -190,16 +190,18 @@ class Designer:
     def _request(self, slot: int, skill: str, step: int) -> DesignRequest:
         rng = random.Random(f"{self._seed} design {step} {slot}")
         structured = self.method == "structured"
-        memory = []
+        memory, refused = [], None
         if not structured or self._prompt_style == "chat":
             memory = self.archive.sample_memory(skill, self._memory_size, rng, before_step=step)
+            chance = random.Random(f"{self._seed} refused {step} {slot}")
+            refused = self.archive.sample_refused(skill, chance, before_step=step)
         descent = self._descent(skill, rng, step)
         document = None if structured else self._document(rng)
         difficulty = ""
         schema = None
         if structured:
             messages = structured_messages(
-                self._prompt_style, skill, self.max_turns, memory, descent
+                self._prompt_style, skill, self.max_turns, memory, descent, refused
             )
             wanted = descent.schema if descent and descent.schema else families.spec_schema(skill)
             schema = json.dumps(wanted)
@@ -215,6 +217,7 @@ class Designer:
                 rng,
                 document=document,
                 descent=descent,
+                refused=refused,
             )
         return DesignRequest(
             slot=slot,

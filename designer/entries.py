@@ -7,6 +7,8 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from designer.drafts import Exchange, Finding, Reason
+
 PASSED = "OK"
 
 
@@ -23,6 +25,7 @@ class Entry:
         regret: Hinted minus plain there, signed, over `pairs`; `regret_se` is its paired
             standard error.
         plays: Plays recorded over all steps, both arms.
+        finding: What the gates have against it; None where nothing, or nothing was kept.
     """
 
     env_id: str
@@ -50,6 +53,7 @@ class Entry:
     regime: str
     designer_reward: float | None
     plays: int
+    finding: Finding | None
 
     @property
     def passed(self) -> bool:
@@ -126,4 +130,13 @@ def _entry(row: sqlite3.Row) -> Entry:
         regime=row["regime"] or "",
         designer_reward=row["designer_reward"],
         plays=row["plays"],
+        finding=_finding(row["finding_json"]),
     )
+
+
+def _finding(text: str | None) -> Finding | None:
+    if text is None:
+        return None
+    values = json.loads(text)
+    steps = tuple(Exchange(**step) for step in values.pop("transcript"))
+    return Finding(**{**values, "reason": Reason(values["reason"]), "transcript": steps})

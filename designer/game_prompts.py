@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from designer.archive import Remembered
+from designer.archive import Refused, Remembered
 from designer.corpus import Document
 from designer.drafts import Operator
 from designer.lineage import Descent
@@ -78,6 +78,7 @@ def code_messages(
     *,
     document: Document | None = None,
     descent: Descent | None = None,
+    refused: Refused | None = None,
 ) -> Messages:
     """Ask for a program.
 
@@ -89,6 +90,7 @@ def code_messages(
         rng: Chooses the kinds of game that are named.
         document: To draw the setting from.
         descent: Parents, where the game is to be made of some.
+        refused: A draft not to write like.
     """
     about = SKILLS[skill]
     low, high = min(3, max_turns), max(min(3, max_turns), max_turns - 1)
@@ -110,7 +112,7 @@ def code_messages(
             document.text.replace("</document", "< /document"),
             "</document>",
         ]
-    lines += memory_lines(memory, with_source=True)
+    lines += memory_lines(memory, refused, with_source=True)
     if descent is not None:
         for parent in descent.parents:
             lines += [f"A game with a mean return of {parent.return_plain:.2f} to the player:"]

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from designer.archive import Remembered
+from designer.archive import Refused, Remembered
 from designer.drafts import Operator
 from designer.families import SKILLS, TOOL_SKILLS, families_of
 from designer.lineage import Descent
 
 PROMPT_STYLES = ("compact", "chat")
+# Of what a gate found, in a prompt: the rest is a program's own words.
+MAX_WHY_CHARACTERS = 300
 
 Messages = list[dict[str, Any]]
 
@@ -45,6 +47,7 @@ def structured_messages(
     max_turns: int,
     memory: Sequence[Remembered],
     descent: Descent | None = None,
+    refused: Refused | None = None,
 ) -> Messages:
     """Ask for a specification.
 
@@ -54,6 +57,7 @@ def structured_messages(
         max_turns: Turn cap in force.
         memory: Environments to differ from.
         descent: Parents, where the specification is to be made of some.
+        refused: A draft not to write like.
 
     Raises:
         ValueError: If the style is unknown.
@@ -73,7 +77,7 @@ def structured_messages(
     for family in families_of(skill):
         spans = " ".join(f"{n}={v[0]}..{v[-1]}" for n, v in family.parameters.items())
         lines.append(f"- {family.name}: {family.about}. {spans}")
-    lines += memory_lines(memory, with_source=False)
+    lines += memory_lines(memory, refused, with_source=False)
     if descent is not None:
         lines.append(f"{_STRUCTURED_DESCENT[descent.operator]} {' and '.join(parents)}")
     lines.append("Write one specification.")
@@ -91,14 +95,25 @@ def hint_messages(source: str) -> Messages:
     ]
 
 
-def memory_lines(memory: Sequence[Remembered], *, with_source: bool) -> list[str]:
-    """Remembered environments to differ from, a line each; empty for none."""
-    if not memory:
-        return []
-    lines = ["Earlier games, with the player's mean return; write something else:"]
+def memory_lines(
+    memory: Sequence[Remembered], refused: Refused | None = None, *, with_source: bool
+) -> list[str]:
+    """Remembered environments to differ from, a line each, and one not to write like.
+
+    Args:
+        memory: Environments that passed.
+        refused: A draft that did not; None for none.
+        with_source: Whether programs are shown by class and docstring, not by specification.
+    """
+    lines = []
+    if memory:
+        lines.append("Earlier games, with the player's mean return; write something else:")
     for entry in memory:
         what = entry.summary if with_source else entry.spec_json
         lines.append(
             f"- {what} (plain {entry.return_plain:.2f}, hinted {entry.return_hinted:.2f})"
         )
+    if refused is not None:
+        why = " ".join(refused.why.split())[:MAX_WHY_CHARACTERS]
+        lines.append(f"Not like this one, which was refused: {refused.summary} ({why})")
     return lines

@@ -19,7 +19,8 @@ from rapidfuzz.distance import Indel
 _CONTRACT = frozenset(
     ["reset", "step", "solution", "verify", "close", "get_tools", "setup", "self", "__init__"]
 )
-_FIRST_CODE = 0x100
+# Letters for shapes: none of them half of a character, and all that there are.
+_FIRST_CODE, _HALVES, _AFTER_HALVES, _LAST_CODE = 0x100, 0xD800, 0xE000, 0x10FFFF
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,17 @@ class Trees:
             except (SyntaxError, ValueError, RecursionError, MemoryError):
                 self._read[source] = None
             else:
-                codes = self._codes
-                shape = "".join(
-                    codes.setdefault(shape, chr(_FIRST_CODE + len(codes))) for _, shape in labels
-                )
+                shape = "".join(self._letter(shape) for _, shape in labels)
                 self._read[source] = _key(whole for whole, _ in labels), shape
         return self._read[source]
+
+    def _letter(self, shape: str) -> str:
+        if shape not in self._codes:
+            code = _FIRST_CODE + len(self._codes)
+            code += (_AFTER_HALVES - _HALVES) * (code >= _HALVES)
+            # Whatever comes after a million kinds of node is alike.
+            self._codes[shape] = chr(min(code, _LAST_CODE))
+        return self._codes[shape]
 
 
 class Twins:
@@ -135,26 +141,67 @@ def _stripped(tree: ast.Module) -> ast.Module:
     return tree
 
 
+class _Given:
+    """The names that the program gives, and might give otherwise.
+
+    Names of builtins, modules and what they have say what is done: `min` is not `max`.
+
+    Attributes:
+        names: Of variables, arguments, functions, classes and imported modules.
+        attributes: Of what it stores in objects, and of its methods.
+    """
+
+    def __init__(self, tree: ast.AST) -> None:
+        names: set[str] = set()
+        attributes: set[str] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names.add(node.name)
+                attributes.add(node.name)
+            elif isinstance(node, ast.arg):
+                names.add(node.arg)
+            elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+                names.add(node.id)
+            elif isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+                attributes.add(node.attr)
+            elif isinstance(node, ast.alias):
+                names.add(node.asname or node.name.partition(".")[0])
+            elif isinstance(node, ast.ExceptHandler) and node.name:
+                names.add(node.name)
+        self.names = names - _CONTRACT
+        self.attributes = attributes - _CONTRACT
+
+
 def _labels(tree: ast.AST) -> Iterator[tuple[str, str]]:
     """For each node, in order: what it is, in full and without what only dresses it."""
-    names: dict[str, int] = {}
+    given = _Given(tree)
+    numbers: dict[str, int] = {}
 
-    def called(name: str) -> str:
-        return name if name in _CONTRACT else f"#{names.setdefault(name, len(names))}"
+    def called(name: str, among: Collection[str] = given.names) -> str:
+        return f"#{numbers.setdefault(name, len(numbers))}" if name in among else name
+
+    def words_of(node: ast.AST) -> Iterator[str]:
+        if isinstance(node, ast.alias):
+            # The module says what it is, whatever it is called here.
+            yield node.name
+            yield called(node.asname or node.name.partition(".")[0])
+            return
+        if isinstance(node, ast.Attribute):
+            yield called(node.attr, given.attributes)
+            return
+        for field, value in ast.iter_fields(node):
+            if isinstance(value, str) and field not in ("type_comment", "kind"):
+                yield value if isinstance(node, ast.ImportFrom) else called(value)
+            elif isinstance(value, list) and value and isinstance(value[0], str):
+                yield from map(called, value)
 
     def visit(node: ast.AST) -> Iterator[tuple[str, str]]:
         kind = type(node).__name__
         if isinstance(node, ast.Constant):
-            dressing = isinstance(node.value, str | bytes)
-            yield f"{kind} {node.value!r}", kind if dressing else f"{kind} {node.value!r}"
+            whole = f"{kind} {node.value!r}"
+            yield whole, kind if isinstance(node.value, str | bytes) else whole
             return
-        words = []
-        for field, value in ast.iter_fields(node):
-            if isinstance(value, str) and field not in ("type_comment", "kind"):
-                imported = isinstance(node, ast.alias | ast.ImportFrom)
-                words.append(value if imported else called(value))
-            elif isinstance(value, list) and value and isinstance(value[0], str):
-                words += [called(name) for name in value]
+        words = list(words_of(node))
         said = [word for word in words if not word.startswith("#")]
         yield " ".join([kind, *words]), " ".join([kind, *said])
         for child in ast.iter_child_nodes(node):

@@ -18,18 +18,22 @@ _WIDTH = 78
 
 
 def explain(file: str, report: GateReport) -> str:
-    """The finding of a refused program, in lines of plain text.
+    """The verdict on a refused program, in lines of plain text.
 
     Args:
         file: What the program is called.
         report: The gates' verdict on it.
     """
-    finding = report.finding
-    if finding is None:
+    if report.finding is None:
         return f"{file}: {report.reason}: {report.detail}"
+    return explain_finding(file, report.draft.source or "", report.finding)
+
+
+def explain_finding(file: str, source: str, finding: Finding) -> str:
+    """A finding, in lines of plain text."""
     where = f"{file}:{finding.line}" if finding.line else file
     lines = [f"{where}: {finding.reason}: {finding.message}"]
-    lines += _source_line(report.draft.source or "", finding.line)
+    lines += _source_line(source, finding.line)
     lines += _play(finding)
     if finding.advice:
         lines += _labelled("do", finding.advice)

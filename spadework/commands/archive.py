@@ -133,20 +133,23 @@ def _list(args: argparse.Namespace, archive: Archive) -> int:
 def _show(args: argparse.Namespace, archive: Archive) -> int:
     from designer.entries import EntryFilter
     from spadework import console
+    from spadework.explanations import explain_finding
 
-    found = archive.entries(EntryFilter(env_id=args.env_id))
-    exact = [entry for entry in found if entry.env_id == args.env_id]
-    if len(exact or found) != 1:
-        what = f"{len(found)} environments begin with" if found else "no environment is called"
+    matching = archive.entries(EntryFilter(env_id=args.env_id))
+    exact = [entry for entry in matching if entry.env_id == args.env_id]
+    if len(exact or matching) != 1:
+        some = f"{len(matching)} environments begin with"
+        what = some if matching else "no environment is called"
         raise console.CommandError(f"{what} {args.env_id!r}; `spadework archive list --all`")
-    (entry,) = exact or found
+    (entry,) = exact or matching
     if args.json:
         console.print_json(entry_json(entry, whole=True))
         return console.OK
     for name, value in entry_json(entry, whole=False).items():
         if value not in ("", None, []):
             console.say(f"{name:>15}: {value}")
-    for title, text in (("hint", entry.hint), ("source", entry.source)):
+    found = explain_finding(entry.env_id, entry.source, entry.finding) if entry.finding else ""
+    for title, text in (("finding", found), ("hint", entry.hint), ("source", entry.source)):
         if text:
             console.say(f"\n-- {title} --\n{text}")
     return console.OK
@@ -246,11 +249,11 @@ def entry_json(entry: Entry, *, whole: bool) -> dict[str, Any]:
 
     Args:
         entry: What the archive says.
-        whole: With its texts, source and hint.
+        whole: With its source, hint and finding.
     """
     values = {**asdict(entry), "parents": list(entry.parents)}
     if not whole:
-        for name in ("source", "hint"):
+        for name in ("source", "hint", "finding"):
             del values[name]
     return values
 

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 from sandbox_api.types import Limits, Outcome, Program, ProgramKind
 
-from designer import Archive, DesignRequest, Draft, GateReport, Reason
+from designer import (
+    Archive,
+    DesignRequest,
+    Draft,
+    Exchange,
+    Finding,
+    GateReport,
+    Reason,
+)
 from designer.pools import COLUMNS, PoolError, read_pool, write_pool
 from designer.twins import program_key
 from sandbox_server import LocalServer
@@ -23,8 +31,15 @@ def report(source: str, reason: Reason = Reason.OK, *, skill: str = "logic") -> 
     program = Program("f" * 64, Outcome.COMPLETED, kind=ProgramKind.GAME, limits=Limits())
     passed = reason is Reason.OK
     detail = "" if passed else "\x1b[31mno"
+    steps = (Exchange("go", "Gone.", 0.5), Exchange("again", "", None))
+    found = Finding(reason, "it raised", "Check it.", "step", 7, 3, "Ready.", steps)
     return GateReport(
-        draft, str(reason), detail, program=program, env_id="f" * 64 if passed else ""
+        draft,
+        str(reason),
+        detail,
+        program=program,
+        env_id="f" * 64 if passed else "",
+        finding=None if passed else found,
     )
 
 
@@ -103,8 +118,14 @@ def test_show_gives_one_whole_by_the_beginning_of_its_id(run_folder: Path, capsy
     assert "class LadderEnv" in out
     assert "Look at the arrows." in out
     assert main(["archive", "show", str(run_folder), "refused:3:1"]) == 0
+    out = shown(capsys)
     # What a draft says reaches no terminal as a control character.
-    assert "\u241b[31mno" in shown(capsys)
+    assert "\u241b[31mno" in out
+    # The finding is kept whole, with the play that shows it.
+    assert "refused:3:1:7: FUZZ: it raised" in out
+    assert "act 2: 'again'" in out
+    assert main(["archive", "show", str(run_folder), "refused:3:1", "--json"]) == 0
+    assert json.loads(shown(capsys))["finding"]["transcript"][0]["reward"] == 0.5
     assert main(["archive", "show", str(run_folder), "refused"]) == 3
     assert "2 environments begin with" in capsys.readouterr().err
     assert main(["archive", "show", str(run_folder), "zzz"]) == 3

@@ -57,7 +57,15 @@ def play(seed: int, arm: str = "plain", episode_return: float | None = 1.0) -> d
     }
 
 
-def measure(archive: Archive, env_id: str, step: int, regret: float, error: float) -> None:
+def measure(
+    archive: Archive,
+    env_id: str,
+    step: int,
+    regret: float,
+    error: float,
+    *,
+    regime: str = "frontier",
+) -> None:
     archive.record_measurement(
         env_id,
         step,
@@ -65,7 +73,7 @@ def measure(archive: Archive, env_id: str, step: int, regret: float, error: floa
         return_hinted=0.5 + regret,
         regret=regret,
         regret_se=error,
-        regime="frontier",
+        regime=regime,
         designer_reward=0.75,
     )
 
@@ -130,6 +138,25 @@ def test_memory_ranks_by_the_lower_bound_of_the_regret(archive, make_report):
     assert len({entry.env_id for entry in drawn}) == 2
     assert archive.sample_memory("math", 2, random.Random(0)) == []
     assert archive.sample_memory("logic", 2, random.Random(0), before_step=0) == []
+
+
+def test_what_only_its_password_opens_leads_no_prompt(archive, make_report):
+    for number, (regret, regime) in enumerate([(1.0, "password_only"), (0.2, "frontier")]):
+        archive.record_design(make_report(number), 0, number)
+        measure(archive, f"program-{number}", 0, regret, 0.0, regime=regime)
+    (first,) = archive.sample_memory("logic", 1, random.Random(0))
+    assert first.env_id == "program-1"
+
+
+def test_a_refused_draft_is_drawn_from_those_that_say_something(archive, make_report):
+    assert archive.sample_refused("logic", random.Random(0)) is None
+    for number, reason in enumerate((Reason.PARSE, Reason.LEAK, Reason.UNJUDGED)):
+        archive.record_design(make_report(number, reason=reason), number, 0)
+    drawn = archive.sample_refused("logic", random.Random(0))
+    assert drawn is not None
+    assert drawn.why.startswith("LEAK: ")
+    assert archive.sample_refused("math", random.Random(0)) is None
+    assert archive.sample_refused("logic", random.Random(0), before_step=1) is None
 
 
 def test_numbers_that_are_not_finite_become_null(archive, make_report):

@@ -10,7 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from designer import Archive
-from designer.archive import _MIGRATIONS
+from designer.archive_schema import MIGRATIONS
 from tests.designer.archive_processes import KILLS, PAIRS
 
 TIMEOUT_S = 120
@@ -73,7 +73,7 @@ def test_a_file_of_schema_1_migrates_and_loses_nothing(tmp_path):
         (kept,) = archive.sample_memory("logic", 1, random.Random(0))
         assert (kept.env_id, kept.hint, kept.score) == ("a", "Look left.", 0.125)
 
-    assert dump(path, "PRAGMA user_version") == [(len(_MIGRATIONS),)]
+    assert dump(path, "PRAGMA user_version") == [(len(MIGRATIONS),)]
     for table in TABLES:
         after = dump(path, f"SELECT * FROM {table}")
         assert [row[: len(before[table][0])] for row in after] == before[table]
@@ -91,7 +91,7 @@ def test_a_file_that_several_open_at_once_migrates_once(tmp_path):
     with ThreadPoolExecutor(8) as pool:
         for archive in pool.map(Archive, [path] * 8):
             archive.close()
-    assert dump(path, "PRAGMA user_version") == [(len(_MIGRATIONS),)]
+    assert dump(path, "PRAGMA user_version") == [(len(MIGRATIONS),)]
 
 
 def test_readers_in_other_processes_see_whole_steps_while_a_writer_writes(tmp_path):

@@ -22,6 +22,8 @@ class DesignConfig:
         skills: Skills to design for and to be evaluated on; empty for all of them.
         gates: `all`, or `load`: whatever loads is played, for an experiment on what the gates are
             good for.
+        twin_similarity: Programs whose trees are at least as similar, in [0, 1], are twins, of
+            which one is refused; above 1, only the same program under other names is.
         refuse_remembered: Refuse what an earlier step designed already, so that the agent
             keeps meeting new worlds.
         explore: Share of a structured design's choices that are drawn evenly from what the
@@ -33,6 +35,8 @@ class DesignConfig:
         max_tokens: Longest completion of the designer.
         hint_max_tokens: Longest hint, where the model writes it.
         reward: Name of the designer's reward; see `trainer.rewards`.
+        novelty_weight: Share of the designer's reward that an environment loses if it is the copy
+            of an earlier one, or of one of its step; 0 for none of it.
         train: Whether designer completions train the model.
         advantage_scale_cap: Upper bound of the scale s of designer advantages.
         hinted_floor: Least hinted mean return of an environment that can earn a reward.
@@ -52,6 +56,7 @@ class DesignConfig:
     kind: str = "game"
     skills: tuple[str, ...] = ()
     gates: str = "all"
+    twin_similarity: float = 0.9
     refuse_remembered: bool = False
     explore: float = 0.0
     environments: int = 16
@@ -60,6 +65,7 @@ class DesignConfig:
     max_tokens: int = 256
     hint_max_tokens: int = 120
     reward: str = "blend"
+    novelty_weight: float = 0.0
     train: bool = True
     advantage_scale_cap: float = 50.0
     hinted_floor: float = 0.05
@@ -81,6 +87,8 @@ class DesignConfig:
         """What cannot work among the settings, in a sentence; empty if nothing."""
         if not 0 <= self.explore <= 1:
             return f"design.explore is {self.explore}; it must be in [0, 1]"
+        if not 0 <= self.novelty_weight <= 1:
+            return f"design.novelty_weight is {self.novelty_weight}; it must be in [0, 1]"
         if sum(self.lineage.values()) > 1:
             return "design.lineage_*: the shares must be at most 1 in sum"
         return ""

@@ -27,6 +27,13 @@ from trainer.advantages import (
 from trainer.config import Config, horizon
 from trainer.critic import Critic
 from trainer.designing import DesignRound
+from trainer.diversity import (
+    environment_class,
+    flooding_class,
+    novelties,
+    similarities,
+    vendi_score,
+)
 from trainer.environments import ActiveEnvironment, DesignSample
 from trainer.evaluation import WIN_RETURN
 from trainer.generation import Generator
@@ -146,11 +153,24 @@ class SelfPlay:
         self.row["designer/mended"] = outcome.mended
         self.row.update(outcome.costs)
         if outcome.environments:
+            self._note_diversity(outcome.environments)
             self._retire(self._environments)
             self._environments = outcome.environments
         else:  # the old ones serve another cycle, with their designers already rewarded
             for environment in self._environments:
                 environment.samples, environment.returns = [], []
+
+    def _note_diversity(self, environments: Sequence[ActiveEnvironment]) -> None:
+        sources = [environment.source for environment in environments]
+        classes = [environment_class(e.source, e.family) for e in environments]
+        flooding, share = flooding_class(classes)
+        self.row.update(
+            {
+                "designer/vendi_share": vendi_score(similarities(sources)) / len(sources),
+                "designer/largest_class_share": share,
+                "designer/flooding_class": flooding,
+            }
+        )
 
     def _retire(self, environments: Sequence[ActiveEnvironment]) -> None:
         for environment in environments:
@@ -300,11 +320,17 @@ class SelfPlay:
         design = self._config.design
         written = [e for e in self._environments if e.pairs and e.returns]
         rewards = []
-        for environment in written:
+        novelty = [0.0] * len(written)
+        if design.novelty_weight:
+            earlier = [environment.source for environment in self._retired]
+            novelty = novelties([environment.source for environment in written], earlier)
+        for environment, new in zip(written, novelty, strict=True):
             average = self._skill_averages.get(environment.skill, 0.0)
             reward = designer_reward(
                 design.reward, environment.measure(average), hinted_floor=design.hinted_floor
             )
+            # Only what earns anything earns more by being new: noise is new, too.
+            reward *= 1 - design.novelty_weight * (1 - new)
             rewards.append(reward)
             self._record_measurement(environment, step, reward)
         for environment in written:

@@ -72,7 +72,7 @@ def test_an_endpoint_writes_programs_mends_them_and_they_are_played(tmp_path: Pa
             tmp_path / "run",
             *("cpu-demo", *TINY, *endpoint, "run.steps=1", "design.method=free_code"),
             *("design.skills=[memory,planning]", "design.repair_rounds=1"),
-            "design.max_tokens=2000",
+            *("design.max_tokens=2000", "design.twin_similarity=2"),
         )
         assert done.returncode == 0, done.stderr
         assert len(server.asked) == 2 + 2 + 2

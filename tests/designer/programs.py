@@ -52,7 +52,7 @@ NO_PARSE = edited("self.turn += 1\n", "self.turn +=\n")
 BAD_IMPORT = edited("import random\n", "import random\nimport torch.nn\n")
 COMPUTED_IMPORT = edited("import random\n", "import random\nos = __import__('o' + 's')\n")
 TWO_CLASSES = SOUND + "\n\nclass OtherEnv:\n    pass\n"
-NO_CLASS = edited("class LadderEnv", "class Ladder")
+NO_CLASS = edited("class LadderEnv", "class Ladder").replace("def step(", "def move(")
 RAISES_ON_LOAD = SOUND + "\n\nraise RuntimeError('no')\n"
 HANGS_ON_LOAD = SOUND + "\n\nwhile True:\n    pass\n"
 RESET_RAISES = edited("self.rung = 0\n", "self.rung = 0 / 0\n")

@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -111,7 +111,7 @@ class Host:
             jail_mounts=_jail_mounts(self._server_pid, pids),
             cgroups=_cgroups(self._server_pid),
             descriptors=_descriptors(self._server_pid),
-            files=Counter(str(f) for folder in self._folders for f in folder.rglob("*")),
+            files=Counter(path for folder in self._folders for path in _below(folder)),
             episodes=episodes,
             items=items,
         )
@@ -200,7 +200,13 @@ def _jail_mounts(server_pid: int, pids: list[int]) -> Counter[str]:
 
 def _cgroups(pid: int) -> Counter[str]:
     trees = Path("/sys/fs/cgroup").glob(f"*/spadework/{pid}-*")
-    return Counter(str(path) for tree in trees for path in tree.glob("**/"))
+    return Counter(root for tree in trees for root, _, _ in os.walk(tree))
+
+
+def _below(folder: Path) -> Iterator[str]:
+    """Everything in a folder; what goes while it is looked at is left out, as by `os.walk`."""
+    for root, folders, files in os.walk(folder):
+        yield from (os.path.join(root, name) for name in (*folders, *files))
 
 
 def _descriptors(pid: int) -> Counter[str]:

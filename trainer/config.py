@@ -25,6 +25,7 @@ from trainer.endpoint_config import ENDPOINT_MINIMUM, EndpointConfig
 # PPO, whose critic is in `trainer.critic`.
 ESTIMATORS = ("grpo", "centred", "rloo", "reinforce++", "reinforce++-baseline", "ppo")
 CREDITS = ("episode", "turn", "to_go")
+REHEARSALS = ("even", "prioritised")
 LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo")
 
 
@@ -81,6 +82,10 @@ class PlayConfig:
             `info["actions"]`, where it lists any.
         rehearsed: Environments of earlier cycles that are played beside the new ones, so
             that the agent does not unlearn what the designer has left behind.
+        rehearsal: How those are drawn: `even`, or `prioritised`: by how much their plays last
+            differed, and by how long ago that was.
+        rehearsal_temperature: For `prioritised`: small for the most promising alone.
+        rehearsal_staleness: For `prioritised`: share that goes by age.
         max_concurrent: Episodes in flight.
         cohorts: Into how many parts they are divided, of which one generates while the others
             are stepped. More than 1 helps where generation leaves the CPUs to the environments,
@@ -95,6 +100,9 @@ class PlayConfig:
     max_action_tokens: int = 1
     constrain_actions: bool = True
     rehearsed: int = 0
+    rehearsal: str = "even"
+    rehearsal_temperature: float = 0.3
+    rehearsal_staleness: float = 0.3
     max_concurrent: int = 512
     cohorts: int = 1
     system_prompt: str = ""
@@ -291,6 +299,11 @@ def validate(config: Config) -> None:
             raise ConfigError(problem)
     _one_of("update.estimator", config.update.estimator, ESTIMATORS)
     _one_of("update.credit", config.update.credit, CREDITS)
+    _one_of("play.rehearsal", config.play.rehearsal, REHEARSALS)
+    if config.play.rehearsal_temperature <= 0:
+        raise ConfigError("play.rehearsal_temperature must be above 0")
+    if not 0 <= config.play.rehearsal_staleness <= 1:
+        raise ConfigError("play.rehearsal_staleness must be in [0, 1]")
     _one_of("update.loss", config.update.loss, LOSSES)
     if not 0 <= config.update.gae_lambda <= 1:
         raise ConfigError(f"update.gae_lambda is {config.update.gae_lambda}; it must be in [0, 1]")

@@ -45,6 +45,8 @@ class ActiveEnvironment:
         regret_se: Its standard error.
         return_plain: Plain mean over the complete pairs of the first step.
         return_hinted: Hinted mean over the same pairs.
+        spread: Mean distance of the latest plain returns from their mean: what there is to learn.
+        played_step: Training step at which it was last played.
     """
 
     env_id: str
@@ -64,6 +66,8 @@ class ActiveEnvironment:
     return_plain: float = math.nan
     return_hinted: float = math.nan
     pairs: int = 0
+    spread: float = 0.0
+    played_step: int = 0
 
     @property
     def mean_return(self) -> float:
@@ -78,6 +82,14 @@ class ActiveEnvironment:
     def add_plain(self, plays: list[Trajectory]) -> None:
         """Take in the plain plays of a step."""
         self.returns += [t.episode_return for t in plays if t.episode_return is not None]
+
+    def note_play(self, plays: list[Trajectory], step: int) -> None:
+        """Keep what says how much there is to learn from it, for when it is played again."""
+        self.played_step = step
+        returns = [t.episode_return for t in plays if t.episode_return is not None]
+        if returns:
+            centre = mean(returns)
+            self.spread = mean([abs(value - centre) for value in returns])
 
     def measure_regret(self, plain: list[Trajectory], hinted: list[Trajectory]) -> None:
         """Compare the arms over their complete pairs."""

@@ -38,6 +38,7 @@ from trainer.environments import ActiveEnvironment, DesignSample
 from trainer.evaluation import WIN_RETURN
 from trainer.generation import Generator
 from trainer.protocols import Designer, SandboxClient
+from trainer.replay import draw_levels, level_weights
 from trainer.rewards import designer_reward, learnable
 from trainer.rollouts import (
     HINTED,
@@ -138,6 +139,8 @@ class SelfPlay:
         rehearsed = self._rehearsed(step)
         plain, hinted, count = await self._play(step, new, rehearsed, max_turns)
         self._measure(step, plain, hinted)
+        for environment in [*self._environments, *rehearsed]:
+            environment.note_play(plain[environment.env_id], step + 1)
         agent_rows = await self._agent_rows(plain)
         rows = list(agent_rows)
         if replay == self._config.design.replay_steps - 1 and self._environments:
@@ -181,8 +184,17 @@ class SelfPlay:
         current = {e.env_id for e in self._environments}
         others = {e.env_id: e for e in self._retired if e.env_id not in current}
         rng = random.Random(f"{self._config.run.seed}/{step}/rehearsed")
-        wanted = min(self._config.play.rehearsed, len(others))
-        return rng.sample(list(others.values()), wanted)
+        play, levels = self._config.play, list(others.values())
+        wanted = min(play.rehearsed, len(levels))
+        if play.rehearsal == "even":
+            return rng.sample(levels, wanted)
+        weights = level_weights(
+            [level.spread for level in levels],
+            [step + 1 - level.played_step for level in levels],
+            temperature=play.rehearsal_temperature,
+            staleness=play.rehearsal_staleness,
+        )
+        return [levels[index] for index in draw_levels(weights, wanted, rng)]
 
     async def _play(
         self,

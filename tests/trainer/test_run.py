@@ -148,6 +148,27 @@ async def test_a_run_with_a_critic_resumes_with_it(tmp_path, monkeypatch):
         assert row[key] == pytest.approx(other[key], abs=1e-4)
 
 
+async def test_prioritised_rehearsal_resumes_with_what_it_goes_by(tmp_path, monkeypatch):
+    overrides = (
+        *("run.steps=4", "design.replay_steps=1", "play.rehearsed=2"),
+        *("play.rehearsal=prioritised", "play.rehearsal_temperature=0.1"),
+    )
+    config = configuration(tmp_path, *overrides)
+    whole = replace(config, run=replace(config.run, name="whole"))
+    await start(whole)
+    with monkeypatch.context() as patch:
+        _kill_in_step_three(patch, "playing")
+        with pytest.raises((Killed, asyncio.CancelledError)):
+            await start(config)
+    await start(config, resume=True)
+    rows, expected = (RunFolder(c.folder).metrics() for c in (config, whole))
+    key = "agent/mean_return_rehearsed"
+    assert sum(key in row for row in rows) == 3
+    for row, other in zip(rows, expected, strict=True):
+        assert row["agent/mean_return"] == pytest.approx(other["agent/mean_return"], abs=1e-6)
+        assert row.get(key) == pytest.approx(other.get(key), abs=1e-6)
+
+
 def _kill_in_step_three(patch, moment):
     def at(step):
         if step == 3:

@@ -12,6 +12,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from trainer.control_tokens import ControlTokens
+from trainer.tool_calls import ToolCallFormat
 
 # Not in any template, and not touched by the trimming that templates do.
 _MARK_OBSERVATION, _MARK_ACTION, _MARK_NEXT = "@@1@@", "@@2@@", "@@3@@"
@@ -20,8 +21,18 @@ _MARK_OBSERVATION, _MARK_ACTION, _MARK_NEXT = "@@1@@", "@@2@@", "@@3@@"
 class ChatFormat:
     """How one tokenizer's chat template wraps the turns of an episode."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, system_prompt: str = "") -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        system_prompt: str = "",
+        tool_calls: ToolCallFormat | None = None,
+    ) -> None:
         """Derive the pieces of text around observations from the chat template.
+
+        Args:
+            tokenizer: With the chat template.
+            system_prompt: System message; empty for none.
+            tool_calls: How its tool calls are read; None where tools are used by tags.
 
         Raises:
             ValueError: If the tokenizer has no chat template, or one that rewrites earlier
@@ -50,6 +61,10 @@ class ChatFormat:
         end = tokenizer.eos_token or ""
         self._between_ended = between.removeprefix(end) if end else between
         self._control = ControlTokens.of(tokenizer, whole)
+        self.tool_calls = tool_calls
+        if tool_calls is not None:
+            self._before_result = tool_calls.before_result
+            self._before_result_ended = tool_calls.before_result.removeprefix(end)
 
     def prompt(self, messages: list[dict[str, Any]]) -> list[int]:
         """Token ids of whole messages, ready for the assistant to answer."""
@@ -63,13 +78,20 @@ class ChatFormat:
         plain_tools = self._control.plain_everywhere(tools) if tools else None
         return self._encode(self._render(messages, tools=plain_tools))
 
-    def next(self, observation: str, *, ended: bool) -> list[int]:
+    def next(self, observation: str, *, ended: bool, called: bool = False) -> list[int]:
         """Token ids from the end of an action to the start of the next.
 
         Args:
             observation: What the environment answered.
             ended: Whether the model itself closed its turn with the end token.
+            called: Whether the action was a tool call of the chat template, whose result the
+                observation is.
         """
+        if called:
+            assert self.tool_calls is not None
+            before = self._before_result_ended if ended else self._before_result
+            plain = self._control.plain(observation)
+            return self._encode(before + plain + self.tool_calls.after_result)
         between = self._between_ended if ended else self._between
         return self._encode(between + self._control.plain(observation) + self._after)
 

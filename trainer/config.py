@@ -25,6 +25,7 @@ from trainer.endpoint_config import ENDPOINT_MINIMUM, EndpointConfig
 # PPO, whose critic is in `trainer.critic`.
 ESTIMATORS = ("grpo", "centred", "rloo", "reinforce++", "reinforce++-baseline", "ppo")
 CREDITS = ("episode", "turn", "to_go")
+TOOL_CALLING = ("tags", "native")
 REHEARSALS = ("even", "prioritised")
 LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo")
 
@@ -90,6 +91,8 @@ class PlayConfig:
         cohorts: Into how many parts they are divided, of which one generates while the others
             are stepped. More than 1 helps where generation leaves the CPUs to the environments,
             and costs smaller batches where it does not.
+        tool_calling: How the agent uses tools: by the sandbox's `tags`, or `native`, as its chat
+            template writes calls and shows results.
         system_prompt: System message of the agent role; empty for none.
         horizon_stages: Turn caps by stage (ScalingInter); empty for none.
         horizon_interval: Training steps in a stage.
@@ -105,6 +108,7 @@ class PlayConfig:
     rehearsal_staleness: float = 0.3
     max_concurrent: int = 512
     cohorts: int = 1
+    tool_calling: str = "tags"
     system_prompt: str = ""
     horizon_stages: tuple[int, ...] = ()
     horizon_interval: int = 80
@@ -299,6 +303,7 @@ def validate(config: Config) -> None:
             raise ConfigError(problem)
     _one_of("update.estimator", config.update.estimator, ESTIMATORS)
     _one_of("update.credit", config.update.credit, CREDITS)
+    _one_of("play.tool_calling", config.play.tool_calling, TOOL_CALLING)
     _one_of("play.rehearsal", config.play.rehearsal, REHEARSALS)
     if config.play.rehearsal_temperature <= 0:
         raise ConfigError("play.rehearsal_temperature must be above 0")

@@ -159,6 +159,8 @@ class RunningEpisode:
     Attributes:
         actions: Valid actions as the environment last listed them.
         ended_turn: Whether the model closed its last turn with the end token.
+        tools: Schemas that the environment publishes.
+        called: Whether its last turn called a tool in the chat template's own way.
     """
 
     trajectory: Trajectory
@@ -166,6 +168,8 @@ class RunningEpisode:
     observation: str
     actions: tuple[str, ...]
     ended_turn: bool = False
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    called: bool = False
 
 
 class Policy:
@@ -204,6 +208,7 @@ class ModelPolicy(Policy):
         self._constrain_actions = constrain_actions
 
     async def start(self, episode: RunningEpisode, tools: list[dict[str, Any]]) -> None:
+        episode.tools = tools
         episode.trajectory.prompt_ids = self._chat.first(episode.observation, tools)
 
     async def act(self, episodes: Sequence[RunningEpisode]) -> list[str]:
@@ -220,13 +225,24 @@ class ModelPolicy(Policy):
             for e in episodes
         ]
         completions = await asyncio.to_thread(self._generator.generate, requests)
+        actions = []
         for episode, completion in zip(episodes, completions, strict=True):
+            actions.append(self._action(episode, completion))
             episode.trajectory.add_completion(completion)
             episode.ended_turn = completion.ended
-        return [self._chat.text(c.token_ids) for c in completions]
+        return actions
+
+    def _action(self, episode: RunningEpisode, completion: Completion) -> str:
+        native = self._chat.tool_calls
+        if native is None or not episode.tools:
+            return self._chat.text(completion.token_ids)
+        context_ids = episode.trajectory.context_ids
+        action = native.action(completion.token_ids, context_ids, episode.tools)
+        episode.called = action.calls
+        return action.text
 
     def observe(self, episode: RunningEpisode, observation: str) -> bool:
-        token_ids = self._chat.next(observation, ended=episode.ended_turn)
+        token_ids = self._chat.next(observation, ended=episode.ended_turn, called=episode.called)
         trajectory = episode.trajectory
         used = len(trajectory.prompt_ids) + len(trajectory.completion_ids)
         if used + len(token_ids) + self._max_action_tokens > self._context_tokens:

@@ -32,6 +32,7 @@ from trainer.rows import Row
 from trainer.runfolder import STATE_FILE, RunFolder, checkpoint_step
 from trainer.selfplay import SelfPlay, set_seeds, update_threads
 from trainer.summary import summarize, summary_table
+from trainer.tool_calls import ToolCallFormat
 from trainer.writers import ModelWriter
 
 if TYPE_CHECKING:
@@ -136,6 +137,8 @@ class _Session:
         self._config = config
         self._model = model
         self._tokenizer = tokenizer
+        native = config.play.tool_calling == "native"
+        self._tool_calls = ToolCallFormat(tokenizer) if native else None
         self._generator = generator
         self._folder = folder
         self._endpoint: Endpoint | None = None
@@ -170,7 +173,7 @@ class _Session:
     def _policy(self, temperature: float) -> ModelPolicy:
         return ModelPolicy(
             self._generator,
-            ChatFormat(self._tokenizer, self._config.play.system_prompt),
+            ChatFormat(self._tokenizer, self._config.play.system_prompt, self._tool_calls),
             max_action_tokens=self._config.play.max_action_tokens,
             context_tokens=self._config.generation.context_tokens,
             temperature=temperature,

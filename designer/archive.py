@@ -222,6 +222,14 @@ class Archive:
             )
         return env_id
 
+    def record_opinion(self, env_id: str, solvable: bool | None, reason: str) -> None:
+        """Store what a model thinks of an environment; None where it was not understood."""
+        with self._connection as db:
+            db.execute(
+                "UPDATE environments SET opinion = ?, opinion_reason = ? WHERE env_id = ?",
+                (None if solvable is None else int(solvable), reason, env_id),
+            )
+
     def record_plays(self, env_id: str, step: int, plays: Sequence[Mapping[str, Any]]) -> None:
         """Store the plays of an environment in a step, in place of those stored before.
 

@@ -66,6 +66,11 @@ MIGRATIONS = (
     -- What the gates have against it, with the play that shows it; NULL where nothing.
     ALTER TABLE environments ADD COLUMN finding_json TEXT;
     """,
+    """
+    -- What a model thinks: 1 if it can be solved, 0 if not; NULL where nothing is known.
+    ALTER TABLE environments ADD COLUMN opinion INTEGER;
+    ALTER TABLE environments ADD COLUMN opinion_reason TEXT NOT NULL DEFAULT '';
+    """,
 )
 
 

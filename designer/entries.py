@@ -25,6 +25,7 @@ class Entry:
         regret: Hinted minus plain there, signed, over `pairs`; `regret_se` is its paired
             standard error.
         plays: Plays recorded over all steps, both arms.
+        opinion: Whether a model thinks that it can be solved; None where none was asked.
         finding: What the gates have against it; None where nothing, or nothing was kept.
     """
 
@@ -53,6 +54,8 @@ class Entry:
     regime: str
     designer_reward: float | None
     plays: int
+    opinion: bool | None
+    opinion_reason: str
     finding: Finding | None
 
     @property
@@ -130,6 +133,8 @@ def _entry(row: sqlite3.Row) -> Entry:
         regime=row["regime"] or "",
         designer_reward=row["designer_reward"],
         plays=row["plays"],
+        opinion=None if row["opinion"] is None else bool(row["opinion"]),
+        opinion_reason=row["opinion_reason"],
         finding=_finding(row["finding_json"]),
     )
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from designer.drafts import DesignRequest, Draft, GateReport, Reason
+from designer.opinions import OPINION_TOKENS, opinion_request, read_opinion
 
 if TYPE_CHECKING:
     from designer.designer import Designer
@@ -60,11 +61,13 @@ class WritingSettings:
         max_tokens: Longest completion that writes an environment.
         hint_max_tokens: Longest completion that writes a hint.
         repair_rounds: Times that a refused draft is given back to be mended.
+        opinions: Whether the model is asked if what it wrote can be solved; it decides nothing.
     """
 
     max_tokens: int = 4096
     hint_max_tokens: int = 400
     repair_rounds: int = 0
+    opinions: bool = False
 
 
 @dataclass
@@ -190,6 +193,24 @@ class Writing:
             slot.report = report
             slot.env_id = self._designer.remember(report, step)
             outcome.reports.append(report)
+        if self._settings.opinions:
+            await self._ask_opinions(slots)
+
+    async def _ask_opinions(self, slots: list[_Slot]) -> None:
+        wanted = [
+            (slot.env_id, request)
+            for slot in slots
+            if slot.report is not None and (request := opinion_request(slot.report)) is not None
+        ]
+        requests = [request for _, request in wanted]
+        answers = await self._complete(
+            "asking whether they can be solved", requests, OPINION_TOKENS
+        )
+        for (env_id, _), answer in zip(wanted, answers, strict=True):
+            if answer is not None and not answer.error:
+                opinion = read_opinion(answer.text)
+                archive = self._designer.archive
+                archive.record_opinion(env_id, opinion.solvable, opinion.reason)
 
     async def _with_hints(self, slots: list[_Slot], outcome: WritingOutcome) -> list[_Slot]:
         """Ask for all missing hints in one batch; an endpoint answers them side by side.

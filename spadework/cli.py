@@ -24,7 +24,7 @@ from spadework.console import (
 
 # What `pip install spadework[train]` brings, by the name it is imported under.
 TRAIN_PACKAGES = {"torch", "transformers", "trl", "accelerate", "tokenizers", "xgrammar"}
-TRAIN_PACKAGES |= {"tensorboard", "yaml", "datasets", "pyarrow"}
+TRAIN_PACKAGES |= {"tensorboard", "yaml", "datasets", "numpy", "pyarrow"}
 # Package by package, the extra that brings it.
 EXTRAS = {**dict.fromkeys(TRAIN_PACKAGES, "train"), "openai": "endpoint", "httpx2": "endpoint"}
 

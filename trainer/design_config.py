@@ -37,6 +37,8 @@ class DesignConfig:
         reward: Name of the designer's reward; see `trainer.rewards`.
         novelty_weight: Share of the designer's reward that an environment loses if it is the copy
             of an earlier one, or of one of its step; 0 for none of it.
+        opinions: Whether the model is asked if what it wrote can be solved; its word is kept and
+            compared with the oracle's, and decides nothing.
         train: Whether designer completions train the model.
         advantage_scale_cap: Upper bound of the scale s of designer advantages.
         hinted_floor: Least hinted mean return of an environment that can earn a reward.
@@ -66,6 +68,7 @@ class DesignConfig:
     hint_max_tokens: int = 120
     reward: str = "blend"
     novelty_weight: float = 0.0
+    opinions: bool = False
     train: bool = True
     advantage_scale_cap: float = 50.0
     hinted_floor: float = 0.05

@@ -4,6 +4,7 @@
     spadework archive show ARCHIVE ENV_ID   one of them whole; the beginning of its id will do
     spadework archive export ARCHIVE FILE   to .jsonl or .parquet, one environment a row
     spadework archive import ARCHIVE FILE   from such a file
+    spadework archive opinions ARCHIVE      what a model thought can be solved, against what could
 
 ARCHIVE is the file archive.sqlite, or the folder of a run that has one. What is imported has been
 judged by nobody, whatever its file says; --validate puts it through the gates.
@@ -39,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("show", "one environment whole"),
         ("export", "write a pool that others can import"),
         ("import", "take in the environments of a pool"),
+        ("opinions", "a model's opinions against the oracle and the players"),
     ):
         action = actions.add_parser(name, help=what, description=what)
         action.add_argument("--debug", action="store_true", help="show tracebacks of errors")
@@ -258,8 +260,62 @@ def entry_json(entry: Entry, *, whole: bool) -> dict[str, Any]:
     return values
 
 
+def _opinions(args: argparse.Namespace, archive: Archive) -> int:
+    from designer.entries import EntryFilter
+    from designer.opinions import confusion, solved_by_oracle, solved_by_players
+    from spadework import console
+    from trainer.statistics import wilson_interval
+
+    entries = archive.entries(EntryFilter())
+    found = {
+        "oracle": confusion(entries, solved_by_oracle),
+        "players": confusion(entries, solved_by_players),
+    }
+    if args.json:
+        console.print_json({name: asdict(counts) for name, counts in found.items()})
+        return console.OK
+    rows = []
+    for name, counts in found.items():
+        precision = wilson_interval(counts.right_yes, counts.yes)
+        recall = wilson_interval(counts.right_yes, counts.solvable)
+        rows.append(
+            (
+                name,
+                *map(str, asdict(counts).values()),
+                _share(counts.right_yes, counts.yes, precision),
+                _share(counts.right_yes, counts.solvable, recall),
+            )
+        )
+    columns = (
+        "solved by",
+        "right yes",
+        "wrong yes",
+        "right no",
+        "wrong no",
+        "precision",
+        "recall",
+    )
+    console.print_table("", columns, rows)
+    asked = sum(entry.opinion is not None for entry in entries)
+    console.say(f"{asked} opinions; shares with their 95% Wilson intervals")
+    return console.OK
+
+
+def _share(successes: int, trials: int, interval: tuple[float, float]) -> str:
+    if not trials:
+        return ""
+    low, high = interval
+    return f"{successes / trials:.2f}\n{low:.2f} to {high:.2f}"
+
+
 def _number(value: float | None, sign: str = "") -> str:
     return "" if value is None else f"{value:{sign}.2f}"
 
 
-_ACTIONS = {"list": _list, "show": _show, "export": _export, "import": _import}
+_ACTIONS = {
+    "list": _list,
+    "show": _show,
+    "export": _export,
+    "import": _import,
+    "opinions": _opinions,
+}

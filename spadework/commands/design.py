@@ -82,6 +82,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="environments of a document before all others had as many (default: no quota)",
     )
     parser.add_argument(
+        "--opinions",
+        action="store_true",
+        help="also ask the model whether what it wrote can be solved; decides nothing, see "
+        "`spadework archive opinions`",
+    )
+    parser.add_argument(
         "--repair-rounds",
         type=int,
         metavar="N",
@@ -166,6 +172,8 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError(
             "--method free_code needs --model or --endpoint: chance writes no programs"
         )
+    if args.opinions and not writes:
+        raise UsageError("--opinions needs --model or --endpoint: chance has none")
     known = skills_of(args.method, args.kind)
     for skill in args.skills or ():
         if skill not in known:
@@ -178,7 +186,7 @@ def _writing_settings(args: argparse.Namespace) -> WritingSettings:
     rounds = args.repair_rounds
     if rounds is None:
         rounds = int(args.method == "free_code")
-    return WritingSettings(args.max_tokens, args.hint_max_tokens, rounds)
+    return WritingSettings(args.max_tokens, args.hint_max_tokens, rounds, args.opinions)
 
 
 def _designer(args: argparse.Namespace, client: AsyncSandboxClient, archive: Archive) -> Designer:

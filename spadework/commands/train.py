@@ -200,7 +200,7 @@ def make_designer(config: Config, client: AsyncSandboxClient, archive: Archive) 
             document_quota=design.document_quota,
             lineage=LineageShares(**design.lineage),
             writing=WritingSettings(
-                design.max_tokens, design.hint_max_tokens, design.repair_rounds
+                design.max_tokens, design.hint_max_tokens, design.repair_rounds, design.opinions
             ),
         )
     except (CorpusError, ValueError) as error:

@@ -195,6 +195,17 @@ def test_what_is_validated_at_once_has_a_verdict_of_ours(tmp_path: Path, capsys)
     assert {row["reason"] for row in json.loads(shown(capsys))} == {"OK", "FUZZ"}
 
 
+def test_opinions_are_told_against_the_oracle_and_the_players(run_folder: Path, capsys) -> None:
+    with Archive(run_folder / "archive.sqlite") as archive:
+        archive.record_opinion("f" * 64, True, "easy")
+    assert main(["archive", "opinions", str(run_folder), "--json"]) == 0
+    found = json.loads(shown(capsys))
+    assert found["oracle"] == {"right_yes": 1, "wrong_yes": 0, "right_no": 0, "wrong_no": 0}
+    assert found["players"] == found["oracle"]
+    assert main(["archive", "opinions", str(run_folder)]) == 0
+    assert "1 opinions" in shown(capsys)
+
+
 def test_columns_of_a_pool_are_what_is_documented(run_folder: Path, tmp_path: Path) -> None:
     import pyarrow.parquet
 

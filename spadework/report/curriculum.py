@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
+from designer.drafts import Reason
 from spadework.report import charts, intervals
 from spadework.report.charts import Series, percent
 from spadework.report.figures import Figure, early_late, step_range
@@ -201,6 +202,9 @@ def _learnable_by_design_step(run: RunRecord) -> list[tuple[float, Estimate]]:
     return points
 
 
+_GATE_ORDER = {str(reason): place for place, reason in enumerate(Reason)}
+
+
 def gate_counts(run: RunRecord) -> Counter[str]:
     """Drafts by reason: from the archive, else from the metrics."""
     counts = Counter(short(r["gate_reason"], 40) for r in run.environments if r.get("gate_reason"))
@@ -213,22 +217,29 @@ def gate_counts(run: RunRecord) -> Counter[str]:
 
 
 def _gate_figure(run: RunRecord) -> Figure:
+    """A funnel: what is left after each gate that removed any, in the gates' order."""
     counts = gate_counts(run)
     total = sum(counts.values())
-    order = sorted(counts.items(), key=lambda item: (item[0] != "OK", -item[1], item[0]))
-    rows = [
-        (
-            reason,
-            float(n),
-            "frontier" if reason == "OK" else "lost",
-            f"{n:,} · {percent(n / total)}",
+    rows = [("all drafts", float(total), "unknown", f"{total:,}")]
+    left = total
+    refused = [reason for reason in counts if reason != "OK"]
+    for reason in sorted(refused, key=lambda reason: (_GATE_ORDER.get(reason, 99), reason)):
+        left -= counts[reason]
+        removed = counts[reason]
+        rows.append(
+            (
+                reason,
+                float(left),
+                "lost",
+                f"{left:,}: {removed:,} less, {percent(removed / total)}",
+            )
         )
-        for reason, n in order
-    ]
+    passed = f"{left:,} · {percent(left / total)}" if total else ""
+    rows.append(("OK", float(left), "frontier", passed))
     return Figure(
         "Gates",
-        f"{total:,} drafts, by the first gate that refused them; OK passed all.",
-        charts.horizontal_bars(rows, label="Drafts by gate reason"),
+        f"{total:,} drafts, and how many each gate that refused any has left; OK passed all.",
+        charts.horizontal_bars(rows, label="Drafts left after each gate"),
     )
 
 

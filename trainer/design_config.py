@@ -34,7 +34,10 @@ class DesignConfig:
         attempts: Rounds of designing in a cycle until `environments` have passed the gates.
         max_tokens: Longest completion of the designer.
         hint_max_tokens: Longest hint, where the model writes it.
+        memory: Remembered environments that a chat prompt shows; 0 for none.
         reward: Name of the designer's reward; see `trainer.rewards`.
+        paired: Whether a play has the same seed in both arms. Without, the regret of an
+            environment has the larger standard error; for an experiment on that.
         novelty_weight: Share of the designer's reward that an environment loses if it is the copy
             of an earlier one, or of one of its step; 0 for none of it.
         opinions: Whether the model is asked if what it wrote can be solved; its word is kept and
@@ -66,7 +69,9 @@ class DesignConfig:
     attempts: int = 2
     max_tokens: int = 256
     hint_max_tokens: int = 120
+    memory: int = 3
     reward: str = "blend"
+    paired: bool = True
     novelty_weight: float = 0.0
     opinions: bool = False
     train: bool = True
@@ -111,6 +116,7 @@ DESIGN_MINIMUM = {
     "design.attempts": 1,
     "design.max_tokens": 1,
     "design.hint_max_tokens": 1,
+    "design.memory": 0,
     "design.repair_rounds": 0,
     "design.document_quota": 0,
     "design.lineage_easier": 0,

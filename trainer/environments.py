@@ -11,7 +11,7 @@ from sandbox_api.types import Limits
 from trainer.grammar import AllowedTokens
 from trainer.rewards import EnvironmentMeasure, regime
 from trainer.rollouts import Trajectory
-from trainer.statistics import mean, paired_difference
+from trainer.statistics import mean, paired_difference, standard_error
 
 _MEASURED = ("regret", "regret_se", "return_plain", "return_hinted")
 
@@ -91,14 +91,24 @@ class ActiveEnvironment:
             centre = mean(returns)
             self.spread = mean([abs(value - centre) for value in returns])
 
-    def measure_regret(self, plain: list[Trajectory], hinted: list[Trajectory]) -> None:
-        """Compare the arms over their complete pairs."""
+    def measure_regret(
+        self, plain: list[Trajectory], hinted: list[Trajectory], *, paired: bool = True
+    ) -> None:
+        """Compare the arms over their complete pairs.
+
+        Args:
+            plain: Plays without the hint.
+            hinted: Plays with it, in the same order.
+            paired: Whether a pair has one seed; only then are its returns compared as a pair.
+        """
         left = [t.episode_return for t in plain]
         right = [t.episode_return for t in hinted]
         self.regret, self.regret_se, self.pairs = paired_difference(left, right)
         pairs = [(a, b) for a, b in zip(left, right, strict=True) if None not in (a, b)]
         self.return_plain = mean([a for a, _ in pairs])
         self.return_hinted = mean([b for _, b in pairs])
+        if pairs and not paired:
+            self.regret_se = math.hypot(*(standard_error(arm) for arm in zip(*pairs, strict=True)))
 
     def measure(self, skill_average: float) -> EnvironmentMeasure:
         """What the designer's reward is computed from."""

@@ -207,7 +207,10 @@ class SelfPlay:
         for environment in [*self._environments, *rehearsed]:
             # Seeded by text, so that neither the order nor the number of environments counts.
             rng = random.Random(f"{self._config.run.seed}/{step}/{environment.env_id}")
-            seeds = rng.sample(range(TRAINING_SEEDS), self._config.play.group_size)
+            group, paired = self._config.play.group_size, self._config.design.paired
+            drawn = rng.sample(range(TRAINING_SEEDS), group if paired else 2 * group)
+            # Paired, the slice of the second arm is the same as that of the first.
+            seeds = {PLAIN: drawn[:group], HINTED: drawn[-group:]}
             arms = (PLAIN, HINTED) if environment in new else (PLAIN,)
             plays += [
                 Play(
@@ -219,7 +222,7 @@ class SelfPlay:
                     max_turns=min(max_turns, environment.max_turns or max_turns),
                 )
                 for arm in arms
-                for seed in seeds
+                for seed in seeds[arm]
             ]
         trajectories, count = await play_all(
             self._client,
@@ -249,7 +252,9 @@ class SelfPlay:
             plays = plain[environment.env_id]
             environment.add_plain(plays)
             if environment.env_id in hinted:
-                environment.measure_regret(plays, hinted[environment.env_id])
+                environment.measure_regret(
+                    plays, hinted[environment.env_id], paired=self._config.design.paired
+                )
             if environment.env_id in hinted:
                 self._record_measurement(environment, step, None)
 

@@ -191,6 +191,7 @@ def make_designer(config: Config, client: AsyncSandboxClient, archive: Archive) 
             skills=design.skills,
             settings=GateSettings(only_load=design.gates == "load"),
             twin_similarity=design.twin_similarity,
+            memory_size=design.memory,
             refuse_remembered=design.refuse_remembered,
             max_turns=config.play.max_turns,
             seed=config.run.seed,

@@ -8,11 +8,12 @@ import statistics
 
 import pytest
 from sandbox_api.client import AsyncSandboxClient
+from sandbox_api.types import Limits
 
 from bench.hint_regret import Bandit, estimate, expected_term
 from sandbox_server import LocalServer
 from trainer.environments import ActiveEnvironment
-from trainer.rollouts import HINTED, PLAIN, Play, Policy, play_all
+from trainer.rollouts import HINTED, PLAIN, Play, Policy, Trajectory, play_all
 
 RUNS, PLAYS = 200, 16
 TOLD = Bandit((0.1, 0.3, 0.8), follows=0.6)
@@ -115,3 +116,19 @@ async def test_the_sandbox_plays_the_same_bandit() -> None:
     expected = math.sqrt(TOLD.paired_variance / 100)
     assert environment.regret == pytest.approx(TOLD.regret, abs=FAR * expected)
     assert environment.regret_se == pytest.approx(expected, rel=0.3)
+
+
+def test_arms_on_different_seeds_have_an_unpaired_error():
+    plain, hinted = [0.0, 1.0, 0.0, 1.0], [1.0, 1.0, 0.0, 1.0]
+
+    def played(arm, returns):
+        return [Trajectory(Play("e", "p", n, arm=arm), episode_return=r) for n, r in returns]
+
+    environment = ActiveEnvironment("e", 0, "", "", "", "", 1, "p", Limits(), created_step=1)
+    arms = (played(PLAIN, enumerate(plain)), played(HINTED, enumerate(hinted)))
+    environment.measure_regret(*arms, paired=False)
+    # Variances 1/3 and 1/4, each over four plays.
+    assert environment.regret_se == pytest.approx(math.sqrt(1 / 12 + 1 / 16))
+    environment.measure_regret(*arms)
+    assert environment.regret_se == pytest.approx(0.25)
+    assert environment.regret == 0.25

@@ -251,3 +251,18 @@ async def test_earlier_environments_are_rehearsed_and_train_the_agent_only(tmp_p
     assert all(row["designer/reward_n"] <= 3 for row in rows)
     written = {env_id: step for env_id, step in reversed(designer.remembered)}
     assert any(step > written[env_id] for env_id, step, _ in designer.plays)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+async def test_both_arms_share_their_seeds_only_where_they_are_paired(tmp_path, paired):
+    config = configuration(tmp_path, "run.steps=1", f"design.paired={paired}".lower())
+    await start(config)
+    with gzip.open(config.folder / "trajectories" / "step_000001.jsonl.gz", "rt") as lines:
+        plays = [json.loads(line) for line in lines]
+    seeds = {
+        arm: {(p["env_id"], p["seed"]) for p in plays if p["arm"] == arm}
+        for arm in ("plain", "hinted")
+    }
+    assert len(seeds["plain"]) == len(seeds["hinted"]) == 3 * 4
+    assert (seeds["plain"] == seeds["hinted"]) == paired
+    assert paired or not seeds["plain"] & seeds["hinted"]

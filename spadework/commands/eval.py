@@ -53,6 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="let models sample only actions that the environment lists, as `train` may",
     )
     parser.add_argument("--system-prompt", default="", help="system message of the models")
+    parser.add_argument(
+        "--thinking",
+        action=argparse.BooleanOptionalAction,
+        help="whether models think before they act, where their chat template can switch it "
+        "(default: as the template has it)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the models' sampling (default: 0)")
     parser.add_argument("--runtime", default="", help="runtime of the server (default: stdlib)")
     parser.add_argument(
@@ -209,7 +215,7 @@ def _model_policy(name: str, args: argparse.Namespace) -> Policy:
     generator.begin(args.seed)
     return ModelPolicy(
         generator,
-        ChatFormat(tokenizer, args.system_prompt),
+        ChatFormat(tokenizer, args.system_prompt, thinking=args.thinking),
         max_action_tokens=args.max_action_tokens,
         context_tokens=args.context_tokens,
         temperature=args.temperature,

@@ -1,7 +1,10 @@
 import pytest
+from transformers import LlamaConfig, LlamaForCausalLM
 
+from tests.trainer.families import tokenizer_of
 from trainer.chat import ChatFormat
-from trainer.models import character_tokenizer
+from trainer.config import ModelConfig
+from trainer.models import character_tokenizer, load_model
 
 CHATML = (
     "{% for m in messages %}<sys>{{ m['role'] }}\n{{ m['content'] }}<end>\n{% endfor %}"
@@ -42,3 +45,20 @@ def test_a_tokenizer_without_template_is_refused():
     tokenizer.chat_template = None
     with pytest.raises(ValueError, match="no chat template"):
         ChatFormat(tokenizer)
+
+
+def test_a_model_stops_where_its_template_ends_a_turn(tmp_path):
+    tokenizer = tokenizer_of("gemma2")
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    LlamaForCausalLM(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    model, loaded = load_model(ModelConfig(str(tmp_path)), context_tokens=64, seed=0)
+    ends = [loaded.convert_tokens_to_ids(text) for text in ("<eos>", "<end_of_turn>")]
+    assert model.generation_config.eos_token_id == ends

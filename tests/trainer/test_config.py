@@ -49,11 +49,27 @@ def test_the_resolved_config_reads_back():
         ("endpoint.url=http://x", "go together"),
         ("run.name=a/b", "single folder"),
         ("update.gamma=1.5", "in \\(0, 1\\]"),
+        ("play.thinking=sometimes", "must be bool"),
+        ("play.thinking=true", "needs play.constrain_actions=false"),
+        ("design.thinking=true", "needs design.method=free_code"),
     ],
 )
 def test_a_wrong_setting_is_refused_and_the_message_helps(override, message):
     with pytest.raises(ConfigError, match=message):
         load_config("cpu-demo", [override])
+
+
+def test_thinking_is_unset_unless_asked_for():
+    assert load_config("cpu-demo").play.thinking is None
+    off = load_config("cpu-demo", ["play.thinking=off", "design.thinking=false"])
+    assert (off.play.thinking, off.design.thinking) == (False, False)
+    assert load_config("cpu-demo", ["play.thinking=null"]).play.thinking is None
+
+
+def test_thinking_of_the_designer_is_not_an_endpoints():
+    settings = ["endpoint.url=http://x", "endpoint.model=m", "design.thinking=false"]
+    with pytest.raises(ConfigError, match=r"leave design\.thinking unset"):
+        load_config("cpu-demo", settings)
 
 
 def test_an_unknown_preset_names_the_nearest():

@@ -20,6 +20,7 @@ from transformers.utils import logging as transformers_logging
 from trainer.chat import ChatFormat
 from trainer.config import Config
 from trainer.critic import Critic, CriticSettings
+from trainer.curriculum import DesignedCurriculum
 from trainer.designing import DesignRound
 from trainer.evaluation import EvaluationSuite, RandomPolicy
 from trainer.generation import TransformersGenerator
@@ -163,7 +164,7 @@ class _Session:
             config,
             client,
             designer,
-            self._design_round,
+            DesignedCurriculum(config, client, self._design_round),
             generator,
             self._policy(config.generation.temperature),
             folder,

@@ -93,10 +93,10 @@ class Meter:
         others = [pid for pid in pids if self._side(pid) == ENVIRONMENTS]
         kib = 0.0
         try:
-            kib += sum(_pss_kib(pid) for pid in pids if self._side(pid) != ENVIRONMENTS)
+            kib += sum(pss_kib(pid) for pid in pids if self._side(pid) != ENVIRONMENTS)
             sample = others[:: max(1, len(others) // _MEMORY_SAMPLE)]
             if sample:
-                kib += sum(map(_pss_kib, sample)) * len(others) / len(sample)
+                kib += sum(map(pss_kib, sample)) * len(others) / len(sample)
         except PermissionError:
             return None
         return kib / _KIB
@@ -141,7 +141,8 @@ def _clock_s(pid: int) -> float:
     return 0.0
 
 
-def _pss_kib(pid: int) -> int:
+def pss_kib(pid: int) -> int:
+    """Proportional set size of a process, KiB; 0 where it has ended."""
     try:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):

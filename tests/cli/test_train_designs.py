@@ -107,3 +107,26 @@ def test_the_trained_model_makes_its_children_of_what_it_remembers(tmp_path: Pat
         (parent,) = json.loads(child["parents_json"])
         assert specs[parent]["f"] == specs[child["env_id"]]["f"]
         assert specs[parent] != specs[child["env_id"]]
+
+
+@pytest.mark.slow
+@pytest.mark.nsjail
+@pytest.mark.timeout(600)
+def test_tool_use_is_designed_played_and_trained_on(tmp_path: Path):
+    done = train(
+        tmp_path / "run",
+        *("cpu-demo", *TINY, "run.steps=2", "design.kind=tool_use", "design.skills=[]"),
+        *("play.max_action_tokens=8", "generation.context_tokens=2048", "evaluation.episodes=5"),
+    )
+    assert done.returncode == 0, done.stderr
+    found = rows(tmp_path / "run", "env_id, kind, skill, gate_reason")
+    played = [r for r in found if r["gate_reason"] == "OK"]
+    assert {r["kind"] for r in played} == {"TOOL_USE"}
+    assert len(played) == 4
+    # Two plays an arm.
+    with closing(sqlite3.connect(tmp_path / "run" / "archive.sqlite")) as archive:
+        (plays,) = archive.execute("SELECT count(*) FROM plays").fetchone()
+    assert plays == 4 * 2 * 2
+    assert all(row["sandbox/lost_plays"] == 0 for row in metrics(tmp_path / "run"))
+    oracle = json.loads(done.stdout)["policies"]["oracle"]
+    assert oracle["mean_return"] > 0.5

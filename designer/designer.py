@@ -297,7 +297,9 @@ class Designer:
         except RefusedError:
             return None
         return dataclasses.replace(
-            draft.request, messages=hint_messages(draft.source), json_schema=None
+            draft.request,
+            messages=hint_messages(draft.source, draft.request.kind),
+            json_schema=None,
         )
 
     def accept_hint(self, draft: Draft, completion: str) -> Draft:

@@ -9,7 +9,7 @@ from designer.archive import Refused, Remembered
 from designer.corpus import Document
 from designer.drafts import Operator
 from designer.lineage import Descent
-from designer.prompts import Messages, memory_lines
+from designer.prompts import NOUNS, Messages, memory_lines
 from designer.skills import SKILLS
 
 DIFFICULTIES = ("easy", "medium", "hard")
@@ -112,7 +112,7 @@ def code_messages(
             document.text.replace("</document", "< /document"),
             "</document>",
         ]
-    lines += memory_lines(memory, refused, with_source=True)
+    lines += memory_lines(memory, refused, NOUNS["game"], with_source=True)
     if descent is not None:
         for parent in descent.parents:
             lines += [f"A game with a mean return of {parent.return_plain:.2f} to the player:"]

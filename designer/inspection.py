@@ -29,7 +29,7 @@ PACKAGES: dict[str, frozenset[str]] = {
     "": frozenset(),
     "stdlib": frozenset(),
     "library": frozenset(
-        ["gymnasium", "matplotlib", "minigrid", "mpmath", "numpy", "reasoning_gym", "sympy"]
+        "gymnasium matplotlib minigrid mpmath networkx numpy reasoning_gym sympy".split()
     ),
 }
 _CLOCK = re.compile(

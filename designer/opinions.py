@@ -14,13 +14,14 @@ from typing import Any
 
 from designer.drafts import DesignRequest, GateReport, Reason
 from designer.entries import Entry
+from designer.prompts import NOUNS
 
 MAX_REASON_CHARACTERS = 500
 OPINION_TOKENS = 200
 _SYSTEM = (
-    "You check games for faults. You are shown a program and its turn cap. Decide whether a "
+    "You check {noun}s for faults. You are shown a program and its turn cap. Decide whether a "
     "player who sees only what reset and step return can win it, on every seed, within the cap. "
-    'Answer with one JSON object: {"solvable": true or false, "reason": "one sentence"}.'
+    'Answer with one JSON object: {{"solvable": true or false, "reason": "one sentence"}}.'
 )
 # Verdicts of gates that are asked before the oracle plays: nothing is known of its winning.
 _BEFORE_ORACLE = tuple(list(Reason)[: list(Reason).index(Reason.ORACLE)])
@@ -73,7 +74,7 @@ def opinion_request(report: GateReport) -> DesignRequest | None:
         return None
     asked = f"Turn cap: {draft.request.max_turns}.\n```python\n{draft.source}\n```"
     messages: list[dict[str, Any]] = [
-        {"role": "system", "content": _SYSTEM},
+        {"role": "system", "content": _SYSTEM.format(noun=NOUNS[draft.request.kind])},
         {"role": "user", "content": asked},
     ]
     return replace(draft.request, messages=messages, json_schema=None)

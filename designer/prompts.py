@@ -21,9 +21,12 @@ MAX_WHY_CHARACTERS = 300
 
 Messages = list[dict[str, Any]]
 
+# What an environment of a kind is called in a prompt.
+NOUNS = {"game": "game", "tool_use": "tool-use task"}
+
 _STRUCTURED_SYSTEM = (
-    "You are the designer. You write specifications of small games that teach a player. "
-    "A good game is won about half of the time, and a hint about its hidden rule helps. "
+    "You are the designer. You write specifications of small {noun}s that teach a player. "
+    "A good {noun} is won about half of the time, and a hint about its hidden rule helps. "
     "Answer with one JSON object and nothing else."
 )
 
@@ -35,7 +38,7 @@ _STRUCTURED_DESCENT = {
 }
 
 _HINT_SYSTEM = (
-    "You write hints. A hint tells the key insight of a game and the form of a good answer. "
+    "You write hints. A hint tells the key insight of a {noun} and the form of a good answer. "
     "It holds on every seed. It never gives the answer, a full list of actions, numbers that "
     "the solution returns, or code. At most 600 characters, plain text, the hint only."
 )
@@ -69,6 +72,7 @@ def structured_messages(
         verb = descent.operator if descent else "design"
         words = [verb, skill, str(max_turns), *parents]
         return [{"role": "user", "content": " ".join(words) + "\n"}]
+    noun = NOUNS["tool_use" if skill in TOOL_SKILLS else "game"]
     lines = [
         f"Skill: {(SKILLS | TOOL_SKILLS)[skill]}. The player has {max_turns} turns.",
         "Families and parameters (c=1 tells the hidden rule to everybody, c=0 keeps it for the "
@@ -77,37 +81,39 @@ def structured_messages(
     for family in families_of(skill):
         spans = " ".join(f"{n}={v[0]}..{v[-1]}" for n, v in family.parameters.items())
         lines.append(f"- {family.name}: {family.about}. {spans}")
-    lines += memory_lines(memory, refused, with_source=False)
+    lines += memory_lines(memory, refused, noun, with_source=False)
     if descent is not None:
         lines.append(f"{_STRUCTURED_DESCENT[descent.operator]} {' and '.join(parents)}")
     lines.append("Write one specification.")
     return [
-        {"role": "system", "content": _STRUCTURED_SYSTEM},
+        {"role": "system", "content": _STRUCTURED_SYSTEM.format(noun=noun)},
         {"role": "user", "content": "\n".join(lines)},
     ]
 
 
-def hint_messages(source: str) -> Messages:
-    """Ask for the hint of a program, its source shown."""
+def hint_messages(source: str, kind: str) -> Messages:
+    """Ask for the hint of a program of a kind of `NOUNS`, its source shown."""
+    noun = NOUNS[kind]
     return [
-        {"role": "system", "content": _HINT_SYSTEM},
-        {"role": "user", "content": f"The game:\n```python\n{source}```\nWrite the hint."},
+        {"role": "system", "content": _HINT_SYSTEM.format(noun=noun)},
+        {"role": "user", "content": f"The {noun}:\n```python\n{source}```\nWrite the hint."},
     ]
 
 
 def memory_lines(
-    memory: Sequence[Remembered], refused: Refused | None = None, *, with_source: bool
+    memory: Sequence[Remembered], refused: Refused | None, noun: str, *, with_source: bool
 ) -> list[str]:
     """Remembered environments to differ from, a line each, and one not to write like.
 
     Args:
         memory: Environments that passed.
         refused: A draft that did not; None for none.
+        noun: What they are called.
         with_source: Whether programs are shown by class and docstring, not by specification.
     """
     lines = []
     if memory:
-        lines.append("Earlier games, with the player's mean return; write something else:")
+        lines.append(f"Earlier {noun}s, with the player's mean return; write something else:")
     for entry in memory:
         what = entry.summary if with_source else entry.spec_json
         lines.append(

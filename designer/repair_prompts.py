@@ -29,7 +29,7 @@ def repair_messages(draft: Draft, finding: Finding, style: str) -> Messages:
 def hint_repair_messages(draft: Draft, finding: Finding) -> Messages:
     """Ask for another hint in the place of a refused one."""
     return [
-        *hint_messages(draft.source or ""),
+        *hint_messages(draft.source or "", draft.request.kind),
         {"role": "assistant", "content": draft.hint or ""},
         {
             "role": "user",

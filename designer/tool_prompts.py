@@ -9,7 +9,7 @@ from designer.archive import Refused, Remembered
 from designer.corpus import Document
 from designer.drafts import Operator
 from designer.lineage import Descent
-from designer.prompts import Messages, memory_lines
+from designer.prompts import NOUNS, Messages, memory_lines
 from designer.skills import Skill
 
 MECHANICS_SHOWN = 2
@@ -188,7 +188,7 @@ def tool_messages(
             document.text.replace("</document", "< /document"),
             "</document>",
         ]
-    lines += memory_lines(memory, refused, with_source=True)
+    lines += memory_lines(memory, refused, NOUNS["tool_use"], with_source=True)
     if descent is not None:
         for parent in descent.parents:
             lines += [f"A task with a mean return of {parent.return_plain:.2f} to the player:"]

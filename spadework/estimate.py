@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from designer import opinions
 from trainer.budget import MESSAGE_TOKENS, TEMPLATE_TOKENS, most_prompt_tokens
 
 if TYPE_CHECKING:
@@ -19,10 +20,13 @@ MOST_BYTES_A_TOKEN = 8
 PROGRAM_TOKENS = 1_200
 SPEC_TOKENS = 40
 HINT_TOKENS = 80
+OPINION_TOKENS = 60
+# Of the program that a specification becomes.
+MOST_COMPILED_BYTES = 8_000
 # Drafts that a gate refuses and a repair is asked for.
 REFUSED_SHARE = 0.5
-# The words around a program in a hint's prompt, and a finding in a repair's.
-HINT_PROMPT_TOKENS = 120
+# The words around a program in a prompt for a hint or an opinion, and a finding in a repair's.
+SHOWN_PROMPT_TOKENS = 120
 FINDING_TOKENS = 300
 MOST_FINDING_TOKENS = 12_000
 
@@ -48,7 +52,7 @@ class Expected:
 
 
 def expected(requests: Sequence[DesignRequest], settings: WritingSettings) -> list[Expected]:
-    """What drafts, hints and repairs will take, at least as much as is known."""
+    """What drafts, hints, repairs and opinions will take, at least as much as is known."""
     n = len(requests)
     free = [request for request in requests if request.method == "free_code"]
     written = min(PROGRAM_TOKENS if free else SPEC_TOKENS, settings.max_tokens)
@@ -60,24 +64,21 @@ def expected(requests: Sequence[DesignRequest], settings: WritingSettings) -> li
     rows = [Expected("drafts", n, about_in, most_in, n * written, n * settings.max_tokens)]
     rounds = settings.repair_rounds
     mended = int(sum(n * REFUSED_SHARE**number for number in range(1, rounds + 1)))
+    # A program is shown to whoever writes its hint, and to whoever is asked for an opinion.
+    shown = n + n * rounds
+    around = SHOWN_PROMPT_TOKENS * BYTES_A_TOKEN + TEMPLATE_TOKENS + 2 * MESSAGE_TOKENS
+    program = written if free else MOST_COMPILED_BYTES // BYTES_A_TOKEN
+    about_shown = (n + mended) * (program + SHOWN_PROMPT_TOKENS)
+    most_shown = shown * ((most_back if free else MOST_COMPILED_BYTES) + around)
     if free:
-        hints = n + n * rounds
+        most_out = shown * settings.hint_max_tokens
         rows.append(
-            Expected(
-                "hints",
-                hints,
-                (n + mended) * (written + HINT_PROMPT_TOKENS),
-                hints
-                * (
-                    most_back
-                    + HINT_PROMPT_TOKENS * BYTES_A_TOKEN
-                    + TEMPLATE_TOKENS
-                    + 2 * MESSAGE_TOKENS
-                ),
-                (n + mended) * hint,
-                hints * settings.hint_max_tokens,
-            )
+            Expected("hints", shown, about_shown, most_shown, (n + mended) * hint, most_out)
         )
+    if settings.opinions:
+        about_out = (n + mended) * OPINION_TOKENS
+        most_out = shown * opinions.OPINION_TOKENS
+        rows.append(Expected("opinions", shown, about_shown, most_shown, about_out, most_out))
     if rounds:
         rows.append(
             Expected(

@@ -12,6 +12,7 @@ import itertools
 from designer.families.catalog import PUBLIC_CLUE, Family
 
 TOOL_SKILLS: dict[str, str] = {
+    "orchestration": "API Orchestration",
     "retrieval": "Data Retrieval",
     "state": "State Modification",
     "recovery": "Error Recovery",
@@ -23,6 +24,16 @@ _JOBS = ("pack", "seal", "weigh", "label")
 _RECORDS = ("team", "desk", "badge", "locker")
 
 _FAMILIES = (
+    Family(
+        name="chain",
+        skill="orchestration",
+        about="ask k services in a row, with a token of the right one of n issuers, q, with s "
+        "refusals to spare",
+        parameters={"n": (3, 4, 5), "q": (0, 1, 2), "k": (1, 2, 3), "s": (0, 1)},
+        harder={"n": 1, "k": 1, "s": -1},
+        hint=lambda v: f"the services take the tokens of issuer {'abcde'[v['q']]}",
+        moves=lambda v: "",
+    ),
     Family(
         name="contact",
         skill="retrieval",

@@ -158,6 +158,11 @@ def test_a_dry_run_prints_prompts_and_an_estimate_and_asks_nobody(server, tmp_pa
     estimate = told["estimate"]
     assert 0 < estimate["tokens_in_about"] < estimate["tokens_in_at_most"]
     assert 0 < estimate["money_about"] < estimate["money_at_most"]
+    assert design(server, out, "-n", "3", "--dry-run", "--json", "--opinions", *prices) == 0
+    with_opinions = json.loads(capsys.readouterr().out)["estimate"]
+    # One for each draft and each round of repair, as many as there are hints.
+    assert with_opinions["requests"] == estimate["requests"] + 3 * 2
+    assert with_opinions["money_at_most"] > estimate["money_at_most"]
     assert server.asked == []
     assert not out.exists()
 

@@ -27,6 +27,7 @@ from designer.families import (
 )
 from sandbox_server import LocalServer
 from sandbox_server.worker import tool_env
+from spadework.estimate import MOST_COMPILED_BYTES
 
 MAX_TURNS = 8
 SPECS, SEEDS = 25, 6
@@ -218,7 +219,25 @@ def play_parcel(seen: list[str], clue: str) -> str:
     return call("work", parcel=code, job=left[0])
 
 
+def play_chain(seen: list[str], clue: str) -> str:
+    issuers = clue.split()[-1] if clue else re.findall(r"issuers (\w+)", seen[0])[0]
+    asked, owner = re.findall(r"Which is the (\w+) of (\w+)\?", seen[0])[0]
+    links = ["name", "account", "card", "limit"]
+    tokens = re.findall(r'"token": "(\w+)"', "".join(seen))
+    refused = sum(told.endswith("refused") for told in seen)
+    if len(tokens) <= refused:
+        return call("token", issuer=issuers[min(refused, len(issuers) - 1)])
+    found = [json.loads(told) for told in seen[1:] if told.startswith("{")]
+    known = {"name": owner} | {name: v for one in found for name, v in one.items()}
+    if asked in known:
+        return f"<answer>{known[asked]}</answer>"
+    link = [name for name in links if name in known][-1]
+    service = "customer" if link == "name" else link
+    return call(service, **{link: known[link], "token": tokens[-1]})
+
+
 PLAYERS: dict[str, Player] = {
+    "chain": play_chain,
     "link": play_link,
     "stock": play_stock,
     "contact": play_contact,
@@ -259,8 +278,16 @@ def test_the_schema_of_a_tool_skill_derives_valid_specifications():
         assert len(spec_text(spec)) <= 60
 
 
+def test_no_program_of_a_specification_is_longer_than_a_dry_run_expects():
+    rng = random.Random(0)
+    for family in (*FAMILIES, *TOOL_FAMILIES):
+        for _ in range(SPECS):
+            source = compile_spec(random_spec(rng, family=family)).source
+            assert len(source.encode()) <= MOST_COMPILED_BYTES
+
+
 def test_tool_use_has_a_held_out_suite_of_its_own():
-    suite = evaluation_suite(10, skills=list(TOOL_SKILLS))
+    suite = evaluation_suite(12, skills=list(TOOL_SKILLS))
     assert all(compiled.held_out for compiled in suite)
     assert {compiled.family for compiled in suite} == set(TOOL_FAMILIES)
     assert not {c.family for c in evaluation_suite(24)} & set(TOOL_FAMILIES)

@@ -1,7 +1,7 @@
 """Environments that nobody here wrote, as programs: what is listed, and one adapter a library.
 
 Nothing of a library runs here: its files are read as text, and travel unchanged inside the
-program, as a zip archive from which the program imports. What a library imports and does not
+program, as a zip archive that it unpacks and imports from. What a library imports and does not
 need in order to play is a stand-in there.
 """
 
@@ -48,8 +48,11 @@ class ListingEnv:
 
 _EMBEDDED = """\
 import base64
+import io
 import sys
 import types
+
+exec("import zipfile")
 
 
 class StandIn(types.ModuleType):
@@ -71,9 +74,10 @@ class StandIn(types.ModuleType):
 
 for name in {stand_ins!r}:
     sys.modules[name] = StandIn(name)
-with open("/tmp/library.zip", "wb") as file:
-    file.write(base64.b85decode({archive!r}))
-sys.path.insert(0, "/tmp/library.zip")
+# As files, as an installed library is: some read their data from beside their code.
+with zipfile.ZipFile(io.BytesIO(base64.b85decode({archive!r}))) as archive:
+    archive.extractall("/tmp/library")
+sys.path.insert(0, "/tmp/library")
 """
 
 # The imports of what travels along are text there, as gate 2 asks what the runtime offers.
@@ -291,10 +295,6 @@ def _calls(source: bytes, function: str) -> Iterable[ast.Call]:
 def _embedded(files: Files, stand_ins: list[str]) -> str:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        folders = {f"{parent}/" for path in files for parent in Path(path).parents}
-        for folder in sorted(folders - {"./"}):
-            # A folder without an __init__.py is a package to a zip only if it is listed.
-            archive.writestr(zipfile.ZipInfo(folder), b"")
         for path, content in sorted(files.items()):
             archive.writestr(zipfile.ZipInfo(path), content, zipfile.ZIP_DEFLATED)
     return _EMBEDDED.format(

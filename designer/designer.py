@@ -19,16 +19,17 @@ from designer.completions import CompletionError, read_code, read_hint, read_spe
 from designer.corpus import Corpus, Document
 from designer.drafts import DesignRequest, Draft, Finding, GateReport, Operator, Reason
 from designer.findings import RefusedError
-from designer.game_prompts import DIFFICULTIES, code_messages
+from designer.game_prompts import GAME
 from designer.gates import Gates
 from designer.hints import HintError, check_hint_text
 from designer.inspection import inspect_program
 from designer.lineage import CANDIDATES, Descent, LineageShares, descend
+from designer.program_prompts import DIFFICULTIES
 from designer.prompts import PROMPT_STYLES, hint_messages, structured_messages
 from designer.repair import repair_braces
 from designer.repair_prompts import hint_repair_messages, repair_messages
 from designer.settings import GateSettings
-from designer.tool_prompts import TOOL_SKILLS, tool_messages
+from designer.tool_prompts import TOOL_SKILLS, TOOL_USE
 from designer.twins import Trees, Twins
 from designer.writing import Progress, Writer, Writing, WritingOutcome, WritingSettings
 
@@ -208,7 +209,7 @@ class Designer:
         else:
             if descent is None or descent.operator in (Operator.THEME, Operator.CROSSOVER):
                 difficulty = rng.choice(DIFFICULTIES)
-            ask = code_messages if self.kind == "game" else tool_messages
+            ask = (GAME if self.kind == "game" else TOOL_USE).messages
             messages = ask(
                 skill,
                 difficulty,

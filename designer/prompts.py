@@ -2,7 +2,7 @@
 
 "compact" is for models of a few million parameters that know nothing but this project's
 text: one line. "chat" is for instruction-tuned models. Programs are asked for in
-`game_prompts`, repairs in `repair_prompts`.
+`program_prompts`, repairs in `repair_prompts`.
 """
 
 from __future__ import annotations

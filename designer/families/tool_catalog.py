@@ -12,7 +12,7 @@ import itertools
 from designer.families.catalog import PUBLIC_CLUE, Family
 
 TOOL_SKILLS: dict[str, str] = {
-    "orchestration": "API Orchestration",
+    "api": "API Orchestration",
     "retrieval": "Data Retrieval",
     "state": "State Modification",
     "recovery": "Error Recovery",
@@ -26,7 +26,7 @@ _RECORDS = ("team", "desk", "badge", "locker")
 _FAMILIES = (
     Family(
         name="chain",
-        skill="orchestration",
+        skill="api",
         about="ask k services in a row, with a token of the right one of n issuers, q, with s "
         "refusals to spare",
         parameters={"n": (3, 4, 5), "q": (0, 1, 2), "k": (1, 2, 3), "s": (0, 1)},

@@ -10,7 +10,8 @@ import pytest
 from designer import Archive, Designer
 from designer.corpus import Document
 from designer.families import SKILLS as FAMILY_SKILLS
-from designer.game_prompts import DIFFICULTIES, code_messages
+from designer.game_prompts import GAME
+from designer.program_prompts import DIFFICULTIES
 from designer.skills import SKILLS
 
 
@@ -19,7 +20,7 @@ def text(messages) -> str:
 
 
 def ask(skill: str = "logic", difficulty: str = "easy", turns: int = 12, seed: int = 0, **more):
-    return code_messages(skill, difficulty, turns, [], random.Random(seed), **more)
+    return GAME.messages(skill, difficulty, turns, [], random.Random(seed), **more)
 
 
 def test_there_are_the_six_skills_of_the_families_by_the_same_names_and_three_more():

@@ -12,12 +12,12 @@ from designer import Archive, Designer
 from designer.corpus import Document
 from designer.families import TOOL_SKILLS as FAMILY_SKILLS
 from designer.families import families_of
-from designer.game_prompts import DIFFICULTIES
-from designer.tool_prompts import TOOL_SKILLS, tool_messages
+from designer.program_prompts import DIFFICULTIES
+from designer.tool_prompts import TOOL_SKILLS, TOOL_USE
 
 
 def ask(skill: str = "state", difficulty: str = "easy", turns: int = 12, **more):
-    messages = tool_messages(skill, difficulty, turns, [], random.Random(0), **more)
+    messages = TOOL_USE.messages(skill, difficulty, turns, [], random.Random(0), **more)
     return "\n".join(message["content"] for message in messages)
 
 

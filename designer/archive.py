@@ -22,6 +22,8 @@ from designer.entries import Entry, EntryFilter, select
 
 REFUSED_PREFIX = "refused:"
 IMPORTED_PREFIX = "imported:"
+# Before all training steps, so that no run forgets what it was given.
+GIVEN_STEP = 0
 # Standard errors that a regret must stand above zero for its environment to rank high.
 CONFIDENCE_Z = 1.0
 # The regime whose environments lead a prompt; the trainer's word, as `trainer.rewards` has it.
@@ -179,6 +181,18 @@ class Archive:
             The row's env_id.
         """
         return self._record(report, f"{IMPORTED_PREFIX}{key[:16]}", step)
+
+    def record_given(self, report: GateReport, program_id: str) -> str:
+        """Store an environment that a run was given, and no gate has seen.
+
+        Args:
+            report: UNJUDGED.
+            program_id: Names it.
+
+        Returns:
+            The row's env_id.
+        """
+        return self._record(report, program_id, GIVEN_STEP)
 
     def _record(self, report: GateReport, unless_passed: str, step: int) -> str:
         draft = report.draft

@@ -7,10 +7,10 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from sandbox_api.client import AsyncSandboxClient
-from sandbox_api.types import Limits
+from sandbox_api.types import Limits, Program
 
 from designer import families
 from designer import skills as code_skills
@@ -33,6 +33,8 @@ from designer.tool_prompts import TOOL_SKILLS, TOOL_USE
 from designer.twins import Trees, Twins
 from designer.writing import Progress, Writer, Writing, WritingOutcome, WritingSettings
 
+# The method of what nobody designs here.
+GIVEN = "given"
 METHODS = ("structured", "free_code")
 KINDS = ("game", "tool_use")
 
@@ -42,6 +44,21 @@ DEFAULT_LIMITS = Limits(step_timeout_s=5.0, load_timeout_s=10.0)
 
 # Verdicts that say nothing of a fault that could be mended.
 _UNMENDABLE = frozenset({Reason.HELD_OUT, Reason.DUPLICATE, Reason.UNJUDGED})
+
+
+class Given(Protocol):
+    """An environment of a pool; see `trainer.protocols.GivenEnvironment`."""
+
+    @property
+    def origin(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def skill(self) -> str: ...
+    @property
+    def family(self) -> str: ...
+    @property
+    def program(self) -> Program: ...
 
 
 def skills_of(method: str, kind: str = "game") -> dict[str, str]:
@@ -388,6 +405,29 @@ class Designer:
         if report.passed and report.draft.source is not None:
             self._passed.append(report.draft)
         return env_id
+
+    def remember_given(self, given: Given) -> str:
+        """Store an environment of a pool that a run trains on; returns what the archive calls it.
+
+        No gate has seen it, and the archive says so.
+        """
+        request = DesignRequest(
+            slot=0,
+            skill=given.skill,
+            method=GIVEN,
+            messages=[],
+            json_schema=None,
+            max_turns=0,
+            seed=0,
+        )
+        report = GateReport(
+            Draft(request, completion="", source=given.source, family=given.family),
+            Reason.UNJUDGED,
+            detail=f"given, from {given.origin}",
+            program=given.program,
+            env_id=given.program.program_id,
+        )
+        return self.archive.record_given(report, given.program.program_id)
 
     def record_plays(self, env_id: str, step: int, plays: Sequence[Mapping[str, Any]]) -> None:
         """Store an environment's plays of a step; see `Archive.record_plays`."""

@@ -20,6 +20,7 @@ import yaml
 
 from trainer.design_config import DESIGN_CHOICES, DESIGN_MINIMUM, DesignConfig
 from trainer.endpoint_config import ENDPOINT_MINIMUM, EndpointConfig
+from trainer.pool_config import POOL_MINIMUM, DifficultyConfig, PoolConfig
 
 # Tested to be what `trainer.advantages` has, which imports more than a configuration may; and
 # PPO, whose critic is in `trainer.critic`.
@@ -28,6 +29,7 @@ CREDITS = ("episode", "turn", "to_go")
 TOOL_CALLING = ("tags", "native")
 REHEARSALS = ("even", "prioritised")
 DTYPES = ("auto", "float32", "bfloat16")
+MODES = ("selfplay", "fixed", "frozen-designer")
 LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo")
 
 
@@ -220,6 +222,10 @@ class RunConfig:
     """The run itself.
 
     Attributes:
+        mode: `selfplay`; `fixed`: the agent alone is trained, on the environments of `pool`, of
+            which each step draws `design.environments`; or `frozen-designer`: as `selfplay`, but
+            designs and hints are the first weights', which nothing trains. Unless adapters are
+            trained, that needs a second copy of the weights: 4 bytes a parameter in float32.
         name: Folder under `root`.
         root: Folder of all runs.
         seed: Seeds everything: weights, designs, episodes, sampling.
@@ -228,6 +234,7 @@ class RunConfig:
         keep_checkpoints: Newest checkpoints that stay on disk.
     """
 
+    mode: str = "selfplay"
     name: str = "selfplay"
     root: str = "runs"
     seed: int = 0
@@ -244,6 +251,8 @@ class Config:
     generation: GenerationConfig = field(default_factory=GenerationConfig)
     design: DesignConfig = field(default_factory=DesignConfig)
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)
+    pool: PoolConfig = field(default_factory=PoolConfig)
+    difficulty: DifficultyConfig = field(default_factory=DifficultyConfig)
     play: PlayConfig = field(default_factory=PlayConfig)
     update: UpdateConfig = field(default_factory=UpdateConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
@@ -319,9 +328,10 @@ def validate(config: Config) -> None:
                 raise ConfigError(f"{section.name}.{name} is {value}; it must be at least {low}")
     for name, choices in DESIGN_CHOICES.items():
         _one_of(f"design.{name}", getattr(config.design, name), choices)
-    for problem in (config.design.problem(), config.endpoint.problem()):
-        if problem:
+    for part in (config.design, config.endpoint, config.pool, config.difficulty):
+        if problem := part.problem():
             raise ConfigError(problem)
+    _check_mode(config)
     _one_of("update.estimator", config.update.estimator, ESTIMATORS)
     _one_of("update.credit", config.update.credit, CREDITS)
     _one_of("play.tool_calling", config.play.tool_calling, TOOL_CALLING)
@@ -369,6 +379,25 @@ def validate(config: Config) -> None:
         raise ConfigError("play.horizon_stages must be turn caps of at least 1")
 
 
+def _check_mode(config: Config) -> None:
+    mode = config.run.mode
+    _one_of("run.mode", mode, MODES)
+    if mode == "fixed" and not config.pool.sources:
+        raise ConfigError(
+            "run.mode=fixed needs environments: set pool.sources, as in "
+            "pool.sources=[folder:programs=1,suite:families=2]"
+        )
+    given = {"pool.sources": config.pool.sources, "difficulty.knobs": config.difficulty.knobs}
+    for key, value in given.items():
+        if mode != "fixed" and value:
+            raise ConfigError(f"{key} is for run.mode=fixed, and run.mode is {mode}")
+    if mode == "frozen-designer" and config.endpoint.url:
+        raise ConfigError(
+            "run.mode=frozen-designer is about the trained model's own designs, and endpoint.url "
+            "has another one design, which nothing trains: use run.mode=selfplay"
+        )
+
+
 def horizon(play: PlayConfig, step: int) -> tuple[int, int]:
     """Stage and turn cap at a training step (from 0).
 
@@ -383,6 +412,7 @@ def horizon(play: PlayConfig, step: int) -> tuple[int, int]:
 _MINIMUM = {
     **DESIGN_MINIMUM,
     **ENDPOINT_MINIMUM,
+    **POOL_MINIMUM,
     "model.hidden_size": 8,
     "model.layers": 1,
     "model.heads": 1,

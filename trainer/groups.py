@@ -31,6 +31,7 @@ class Group:
         key: Seeds its episodes; unique in a step.
         compared: Whether it is played with the hint, too.
         rehearsed: Whether the environment is of an earlier cycle.
+        options: Constructor arguments, or options of reset, of its episodes.
         plain: Its plays, once they are played.
         hinted: Those with the hint; empty if not `compared`.
     """
@@ -39,6 +40,7 @@ class Group:
     key: str
     compared: bool = False
     rehearsed: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
     plain: list[Trajectory] = field(default_factory=list)
     hinted: list[Trajectory] = field(default_factory=list)
 
@@ -58,6 +60,7 @@ class Group:
                 # An environment keeps the turns it was written for while it is replayed: its
                 # returns are compared over its replays, and mean nothing across caps.
                 max_turns=min(max_turns, environment.max_turns or max_turns),
+                options=self.options,
             )
             for arm in ((PLAIN, HINTED) if self.compared else (PLAIN,))
             for seed in seeds[arm]

@@ -1,4 +1,4 @@
-"""What the trainer needs from the outside: a sandbox, a designer, environments to hold out.
+"""What the trainer needs from the outside: a sandbox, a designer, environments that are given.
 
 The concrete classes live in packages that the trainer does not import; whoever starts a
 run passes them in.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sandbox_api.types import Episode, Limits, Program, ResetItem, StepItem, StepResult, Verdict
@@ -158,6 +158,10 @@ class Designer(Protocol):
         """Forget what was recorded after `step`; 0 forgets all of a run."""
         ...
 
+    def remember_given(self, given: GivenEnvironment) -> str:
+        """Store an environment that nobody designs here; returns what the archive calls it."""
+        ...
+
     async def write(
         self, writer: Writer, n: int, step: int, progress: Progress | None = None
     ) -> Any:
@@ -199,3 +203,56 @@ class EvaluationItem:
     hint: str = ""
     max_turns: int = 0
     actions: tuple[str, ...] = ()
+
+
+class PoolError(RuntimeError):
+    """A pool cannot be trained on; the message lists what is wrong with which program."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """One difficulty of an environment.
+
+    Attributes:
+        source: The program.
+        options: Constructor arguments, or options of reset.
+    """
+
+    source: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PoolItem:
+    """One environment of a frozen pool.
+
+    Attributes:
+        name: Unique in the pool.
+        origin: The source that it is from, as the configuration names it.
+        levels: Its difficulties, the easiest first; one where it has none.
+        share: Of the draws, relative to the other items.
+        skill: What it asks of a player.
+        family: Groups items in reports.
+        runtime: At the server; empty means its default.
+        max_turns: Turn cap; 0 for the run's.
+    """
+
+    name: str
+    origin: str
+    levels: tuple[Level, ...]
+    share: float = 1.0
+    skill: str = ""
+    family: str = ""
+    runtime: str = ""
+    max_turns: int = 0
+
+
+@dataclass(frozen=True)
+class GivenEnvironment:
+    """An environment of a pool, as it is remembered."""
+
+    origin: str
+    source: str
+    skill: str
+    family: str
+    program: Program

@@ -38,6 +38,7 @@ class Play:
         hint: Appended to the first observation of a hinted play.
         max_turns: Turn cap.
         actions: Valid actions, where the environment itself lists none.
+        options: Constructor arguments, or options of reset.
     """
 
     env_id: str
@@ -47,6 +48,7 @@ class Play:
     hint: str = ""
     max_turns: int = 8
     actions: tuple[str, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -347,7 +349,15 @@ async def _start(
     client: SandboxClient, policy: Policy, batch: list[Trajectory], count: RolloutCount
 ) -> list[RunningEpisode]:
     episodes = await client.reset(
-        [ResetItem(t.play.program_id, seed=t.play.seed, max_turns=t.play.max_turns) for t in batch]
+        [
+            ResetItem(
+                t.play.program_id,
+                seed=t.play.seed,
+                options=t.play.options,
+                max_turns=t.play.max_turns,
+            )
+            for t in batch
+        ]
     )
     running = []
     for trajectory, episode in zip(batch, episodes, strict=True):

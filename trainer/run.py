@@ -20,14 +20,16 @@ from transformers.utils import logging as transformers_logging
 from trainer.chat import ChatFormat
 from trainer.config import Config
 from trainer.critic import Critic, CriticSettings
-from trainer.curriculum import DesignedCurriculum
+from trainer.curriculum import Curriculum, DesignedCurriculum
 from trainer.designing import DesignRound
 from trainer.evaluation import EvaluationSuite, RandomPolicy
+from trainer.frozen import first_weights
 from trainer.generation import TransformersGenerator
 from trainer.grpo import SelfPlayGRPOTrainer, grpo_arguments
 from trainer.ledger import LEDGER_FILE, Ledger
 from trainer.models import load_model, lora_config
-from trainer.protocols import Designer, EvaluationItem, SandboxClient, Writer
+from trainer.pools import Pool, PoolCurriculum
+from trainer.protocols import Designer, EvaluationItem, PoolItem, SandboxClient, Writer
 from trainer.rollouts import ModelPolicy
 from trainer.rows import Row
 from trainer.runfolder import STATE_FILE, RunFolder, checkpoint_step
@@ -51,6 +53,7 @@ async def run(
     client: SandboxClient,
     designer: Designer,
     evaluation_items: Sequence[EvaluationItem],
+    pool_items: Sequence[PoolItem] = (),
     *,
     resume: bool = False,
     console: Console | None = None,
@@ -62,6 +65,7 @@ async def run(
         client: Connected sandbox client.
         designer: Writes, validates and remembers environments.
         evaluation_items: Environments held out from training; may be empty.
+        pool_items: What `run.mode=fixed` trains on.
         resume: Go on with a run that is already in the folder.
         console: For the progress bar and the table; None for silence.
 
@@ -71,6 +75,7 @@ async def run(
     Raises:
         RunExistsError: If the folder holds a run and `resume` is off.
         ModelSourceError: If the weights cannot be had.
+        PoolError: If an environment of the pool does not load.
         EvaluationError: If a held-out environment does not load.
     """
     started = time.time()
@@ -80,24 +85,21 @@ async def run(
     if finished is not None:
         console.print(summary_table(finished))
         return finished
+    fixed = config.run.mode == "fixed"
+    held_out = {item.source for item in evaluation_items}
+    pool = await Pool.register(client, pool_items, held_out) if fixed else None
     set_seeds(config.run.seed)
     transformers_logging.disable_progress_bar()  # one bar, ours
     model, tokenizer = load_model(
         config.model, context_tokens=config.generation.context_tokens, seed=config.run.seed
     )
-    generator = TransformersGenerator(
-        model,
-        tokenizer,
-        max_rows=config.play.max_concurrent,
-        threads=config.generation.threads,
-        cohorts=config.play.cohorts,
-    )
+    generator = make_generator(config, model, tokenizer)
     suite = await EvaluationSuite.register(
         client, evaluation_items, config.evaluation, config.play
     )
     # Only now: a start that fails for want of weights leaves no run behind.
     checkpoint = folder.begin(config.to_dict(), resume=resume)
-    session = _Session(config, client, designer, model, tokenizer, generator, folder)
+    session = _Session(config, client, designer, model, tokenizer, generator, folder, pool)
     try:
         if checkpoint is None:
             await session.evaluate(suite, "before", console)
@@ -113,6 +115,17 @@ async def run(
     folder.write_json("summary.json", summary)
     console.print(summary_table(summary))
     return summary
+
+
+def make_generator(config: Config, model: Any, tokenizer: Any) -> TransformersGenerator:
+    """What samples from a model of the run."""
+    return TransformersGenerator(
+        model,
+        tokenizer,
+        max_rows=config.play.max_concurrent,
+        threads=config.generation.threads,
+        cohorts=config.play.cohorts,
+    )
 
 
 def _critic(config: Config, model: Any) -> Critic | None:
@@ -134,6 +147,7 @@ class _Session:
         tokenizer: Any,
         generator: TransformersGenerator,
         folder: RunFolder,
+        pool: Pool | None,
     ) -> None:
         self._config = config
         self._model = model
@@ -143,32 +157,50 @@ class _Session:
         self._generator = generator
         self._folder = folder
         self._endpoint: Endpoint | None = None
-        writer: Writer = ModelWriter(
-            generator,
-            ChatFormat(tokenizer, thinking=config.design.thinking),
-            temperature=config.generation.temperature,
-            context_tokens=config.generation.context_tokens,
-            explore=config.design.explore,
-        )
-        if config.endpoint.url:
-            # Only here: a run without an endpoint needs no client of one.
-            from trainer.endpoint import Endpoint
-
-            writer = self._endpoint = Endpoint(
-                config.endpoint,
-                temperature=config.generation.temperature,
-                ledger=Ledger(folder.path / LEDGER_FILE),
-            )
-        self._design_round = DesignRound(designer, writer, config.design)
+        self._design_round: DesignRound | None = None
+        generators = [generator]
+        curriculum: Curriculum
+        if pool is not None:
+            curriculum = PoolCurriculum(config, pool, designer)
+        else:
+            designing = generator
+            if config.run.mode == "frozen-designer":
+                # Before any training: the checkpoint of a resumed run is loaded later, by TRL.
+                frozen = first_weights(model, adapters=config.model.lora_rank > 0)
+                designing = make_generator(config, frozen, tokenizer)
+                generators.append(designing)
+            writer = self._writer(designing)
+            self._design_round = DesignRound(designer, writer, config.design)
+            curriculum = DesignedCurriculum(config, client, self._design_round)
         self.selfplay = SelfPlay(
             config,
             client,
             designer,
-            DesignedCurriculum(config, client, self._design_round),
-            generator,
+            curriculum,
+            generators,
             self._policy(config.generation.temperature),
             folder,
             _critic(config, model),
+        )
+
+    def _writer(self, generator: TransformersGenerator) -> Writer:
+        config = self._config
+        if config.endpoint.url:
+            # Only here: a run without an endpoint needs no client of one.
+            from trainer.endpoint import Endpoint
+
+            self._endpoint = Endpoint(
+                config.endpoint,
+                temperature=config.generation.temperature,
+                ledger=Ledger(self._folder.path / LEDGER_FILE),
+            )
+            return self._endpoint
+        return ModelWriter(
+            generator,
+            ChatFormat(self._tokenizer, thinking=config.design.thinking),
+            temperature=config.generation.temperature,
+            context_tokens=config.generation.context_tokens,
+            explore=config.design.explore,
         )
 
     def _policy(self, temperature: float) -> ModelPolicy:
@@ -235,7 +267,8 @@ class _Session:
             task = progress.add_task(
                 "training", total=config.run.steps, completed=done, unit="step"
             )
-            self._design_round.progress = _DesignBar(progress)
+            if self._design_round is not None:
+                self._design_round.progress = _DesignBar(progress)
             writer = stack.enter_context(
                 contextlib.closing(
                     SummaryWriter(str(self._folder.tensorboard_path), purge_step=done + 1)

@@ -21,7 +21,7 @@ from trainer.critic import Critic
 from trainer.curriculum import Curriculum
 from trainer.designer_credit import DesignerCredit, reward_metrics
 from trainer.environments import ActiveEnvironment
-from trainer.generation import Generator
+from trainer.generation import GenerationCount, Generator
 from trainer.groups import Group, play_groups
 from trainer.protocols import Designer, SandboxClient
 from trainer.recording import archive_plays, play_metrics
@@ -39,25 +39,28 @@ class SelfPlay:
         client: SandboxClient,
         designer: Designer,
         curriculum: Curriculum,
-        generator: Generator,
+        generators: Sequence[Generator],
         policy: ModelPolicy,
         folder: RunFolder,
         critic: Critic | None = None,
     ) -> None:
         """
         Args:
+            generators: All that sample in a step.
             critic: For `update.estimator=ppo`.
         """
         self._config = config
         self._client = client
         self._designer = designer
         self._curriculum = curriculum
-        self._generator = generator
+        self._generators = list(generators)
         self._policy = policy
         self._folder = folder
         self._critic = critic
         self._agent_credit = AgentCredit(config.update, critic)
-        self._designer_credit = DesignerCredit(config.design, trains=config.design.train)
+        self._designer_credit = DesignerCredit(
+            config.design, trains=config.design.train and config.run.mode == "selfplay"
+        )
         self.row: dict[str, Any] = {}
 
     def state(self) -> dict[str, Any]:
@@ -84,8 +87,9 @@ class SelfPlay:
         config = self._config
         stage, max_turns = horizon(config.play, step)
         self.row = {"step": step + 1, "time_s": time.time(), "stage": stage}
-        self._generator.begin(mixed_seed(config.run.seed, step))
-        self._generator.count.tokens, self._generator.count.seconds = 0, 0.0
+        for generator in self._generators:
+            generator.begin(mixed_seed(config.run.seed, step))
+            generator.count.tokens, generator.count.seconds = 0, 0.0
         started = time.perf_counter()
         groups, metrics = await self._curriculum.deal(step, max_turns)
         self.row.update(metrics)
@@ -111,10 +115,14 @@ class SelfPlay:
         self.row.update(metrics)
         if written := self._curriculum.finished(step):
             rows = rows + self._reward_designer(step, written, len(rows))
-        self.row.update(play_metrics(groups, count, self._generator.count))
+        self.row.update(play_metrics(groups, count, self._generated()))
         self._write_trajectories(step, groups)
         self.row["time/play_s"] = time.perf_counter() - started
         return rows
+
+    def _generated(self) -> GenerationCount:
+        counts = [generator.count for generator in self._generators]
+        return GenerationCount(sum(c.tokens for c in counts), sum(c.seconds for c in counts))
 
     def _remember(self, step: int, groups: Sequence[Group]) -> None:
         for group in groups:

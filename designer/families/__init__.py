@@ -16,6 +16,7 @@ from designer.families.compiler import (
     spec_schema,
     spec_text,
 )
+from designer.families.ladders import Ladder, ladders
 from designer.families.tool_catalog import TOOL_FAMILIES, TOOL_SKILLS
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "TOOL_SKILLS",
     "CompiledSpec",
     "Family",
+    "Ladder",
     "SpecError",
     "check_spec",
     "compile_spec",
@@ -33,6 +35,7 @@ __all__ = [
     "families_of",
     "family_named",
     "held_out",
+    "ladders",
     "narrowed_schema",
     "random_spec",
     "spec_schema",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from designer import Archive, Designer
     from trainer.config import Config
-    from trainer.protocols import EvaluationItem
+    from trainer.protocols import EvaluationItem, PoolItem
 
 SUMMARY = "train a model by self-play"
 DEFAULT_PRESET = "cpu-demo"
@@ -64,8 +64,10 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from spadework import console
+    from spadework.pools import pool_items, runtimes_of
     from spadework.sandbox import server_address
     from trainer.config import ConfigError
+    from trainer.protocols import PoolError
 
     try:
         config = resolve_config(args)
@@ -75,9 +77,12 @@ def run(args: argparse.Namespace) -> int:
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     shown = Console(stderr=args.json)
     _check_folder(config.folder, args.resume)
+    items = pool_items(config.pool, config.difficulty)
     try:
-        with server_address(args) as address:
-            summary = asyncio.run(_train(config, address, args.resume, shown))
+        with server_address(args, runtimes_of(items)) as address:
+            summary = asyncio.run(_train(config, address, items, args.resume, shown))
+    except PoolError as error:
+        raise console.CommandError(str(error)) from error
     except KeyboardInterrupt:
         console.print_error(f"{config.folder} goes on with --resume")
         raise
@@ -141,7 +146,9 @@ def resolve_config(args: argparse.Namespace) -> Config:
     return load_config(preset, settings)
 
 
-async def _train(config: Config, address: str, resume: bool, shown: Console) -> dict[str, Any]:
+async def _train(
+    config: Config, address: str, pool: Sequence[PoolItem], resume: bool, shown: Console
+) -> dict[str, Any]:
     from sandbox_api import AsyncSandboxClient
 
     from designer import Archive
@@ -156,6 +163,7 @@ async def _train(config: Config, address: str, resume: bool, shown: Console) -> 
                 client,
                 designer,
                 evaluation_items(config.play.max_turns, config.design.skills, config.design.kind),
+                pool,
                 resume=resume,
                 console=shown,
             )

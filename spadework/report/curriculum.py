@@ -21,6 +21,8 @@ REGIMES = (
     ("password only", "password", "practically never won without the hint, which helps"),
     ("misleading hint", "misleading", "the hint makes it worse, beyond chance"),
 )
+# The archive's word for environments that nobody designed here.
+GIVEN = "given"
 # An environment teaches when it is sometimes won and sometimes lost.
 LEARNABLE = (0.2, 0.8)
 # Environment ids are hashes; a longer one is not ours, and is cut wherever it is shown.
@@ -59,6 +61,23 @@ def curriculum(run: RunRecord) -> list[Figure]:
     regret_points = _regret_points(run)
     signed = [points[-1][1] for points in regret_points.values()]
     low, high = min(signed, default=0.0), max(signed, default=0.0)
+    wins = Figure(
+        "Win rate of each environment",
+        "Without the hint; one line an environment, over the steps it was replayed, moved "
+        "apart a little. In the green range it teaches. Click a line to open it.",
+        charts.tracks(
+            _lives(_win_points(run), environments, regimes, "win rate"),
+            label="Win rate of each environment",
+            x_range=span,
+            y_range=(0.0, 1.0),
+            y_format=percent,
+            guides=LEARNABLE,
+        ),
+        legend,
+    )
+    families = _family_figure(run, environments, span)
+    if given(run):  # nobody wrote them, and nothing was hinted: there is no more to show
+        return [wins, families]
     return [
         _regime_figure(environments, regimes, span),
         Figure(
@@ -76,20 +95,7 @@ def curriculum(run: RunRecord) -> list[Figure]:
             ),
             [("of the environments written at that step", "frontier")],
         ),
-        Figure(
-            "Win rate of each environment",
-            "Without the hint; one line an environment, over the steps it was replayed, moved "
-            "apart a little. In the green range it teaches. Click a line to open it.",
-            charts.tracks(
-                _lives(_win_points(run), environments, regimes, "win rate"),
-                label="Win rate of each environment",
-                x_range=span,
-                y_range=(0.0, 1.0),
-                y_format=percent,
-                guides=LEARNABLE,
-            ),
-            legend,
-        ),
+        wins,
         Figure(
             "Regret of each environment",
             "What the hint adds: near zero where the agent needs none, below zero where it "
@@ -103,7 +109,7 @@ def curriculum(run: RunRecord) -> list[Figure]:
             ),
             legend,
         ),
-        _family_figure(run, environments, span),
+        families,
         _regret_figure(signed),
         _gate_figure(run),
         _drafts_figure(run, span),
@@ -205,8 +211,15 @@ def _learnable_by_design_step(run: RunRecord) -> list[tuple[float, Estimate]]:
 _GATE_ORDER = {str(reason): place for place, reason in enumerate(Reason)}
 
 
+def given(run: RunRecord) -> int:
+    """How many environments the run was given; no gate has seen them, and nobody drafted them."""
+    return sum(row.get("method") == GIVEN for row in run.environments)
+
+
 def gate_counts(run: RunRecord) -> Counter[str]:
     """Drafts by reason: from the archive, else from the metrics."""
+    if given(run):
+        return Counter()
     counts = Counter(short(r["gate_reason"], 40) for r in run.environments if r.get("gate_reason"))
     if not counts:
         for row in run.metrics:

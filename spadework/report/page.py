@@ -149,6 +149,7 @@ def _duration(seconds: float) -> str:
 
 def _facts(run: RunRecord) -> list[tuple[str, str]]:
     gates = curriculum.gate_counts(run)
+    played = gates["OK"] or curriculum.given(run)
     clock = sum(figures.totals(run, "time/").values())
     facts: list[tuple[str, Any]] = [
         ("preset", _find(run.config, "preset")),
@@ -156,7 +157,7 @@ def _facts(run: RunRecord) -> list[tuple[str, str]]:
         ("run seed", _find(run.config, "run.seed", "seed")),
         ("training steps", f"{len(run.metrics):,}" if run.metrics else None),
         ("training time", _duration(clock) if clock else None),
-        ("environments", f"{gates['OK']:,}" if gates else None),
+        ("environments", f"{played:,}" if played else None),
         ("drafts refused", f"{sum(gates.values()) - gates['OK']:,}" if gates else None),
         ("plays", f"{run.play_count:,}" if run.play_count else None),
         ("written by", ", ".join(_methods(run)) or None),

@@ -95,16 +95,16 @@ class FakeSandboxClient:
         self.sources[program_id] = source
         return Program(program_id, Outcome.COMPLETED, has_solution=True)
 
-    def _make(self, program_id: str, max_turns: int) -> Any:
+    def _make(self, program_id: str, max_turns: int, options: dict[str, Any]) -> Any:
         space: dict[str, Any] = {"__name__": "program"}
         exec(self.sources[program_id], space)
         classes = [v for k, v in space.items() if k.endswith("Env") and isinstance(v, type)]
-        return classes[-1](max_turns=max_turns or 8)
+        return classes[-1](max_turns=max_turns or 8, **options)
 
     async def reset(self, items: Sequence[ResetItem]) -> list[Episode]:
         episodes = []
         for item in items:
-            environment = self._make(item.program_id, item.max_turns)
+            environment = self._make(item.program_id, item.max_turns, item.options)
             observation, info = environment.reset(seed=item.seed)
             episode_id = f"e{self.started}"
             self.started += 1
@@ -232,6 +232,7 @@ class FakeDesigner:
     plays: list[tuple[str, int, list[dict[str, Any]]]] = field(default_factory=list)
     measurements: list[dict[str, Any]] = field(default_factory=list)
     rewound: list[int] = field(default_factory=list)
+    given: list[Any] = field(default_factory=list)
 
     schema = json.dumps(
         {
@@ -274,6 +275,10 @@ class FakeDesigner:
             program = await self.client.register_program(draft.source or "")
             reports.append(FakeReport(draft, "OK", program, program.program_id))
         return reports
+
+    def remember_given(self, given: Any) -> str:
+        self.given.append(given)
+        return str(given.program.program_id)
 
     def record_plays(self, env_id: str, step: int, plays: list[dict[str, Any]]) -> None:
         self.plays.append((env_id, step, plays))

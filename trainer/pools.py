@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from trainer.protocols import Designer, GivenEnvironment, PoolError, PoolItem, S
 from trainer.statistics import mean
 
 REFUSALS_SHOWN = 20
+REGISTERED_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
@@ -54,17 +56,13 @@ class Pool:
         """
         if not items:
             raise PoolError("the pool holds no environment; look at pool.sources")
+        programs = await _registered(client, items)
         members, refused = [], []
         for item in items:
             if any(level.source in held_out for level in item.levels):
                 refused.append(f"{item.name}: this world is kept for evaluation")
                 continue
-            by_source: dict[str, Program] = {}
-            for level in item.levels:
-                if level.source not in by_source:
-                    by_source[level.source] = await client.register_program(
-                        level.source, runtime=item.runtime
-                    )
+            by_source = {lv.source: programs[lv.source, item.runtime] for lv in item.levels}
             failed = [p for p in by_source.values() if p.outcome.name != "COMPLETED"]
             if failed:
                 refused.append(f"{item.name}: {failed[0].outcome.name}, {failed[0].diagnostic}")
@@ -79,6 +77,21 @@ class Pool:
                 f"\n  {shown}" + (f"\n  and {more} more" if more > 0 else "")
             )
         return cls(members)
+
+
+async def _registered(
+    client: SandboxClient, items: Sequence[PoolItem]
+) -> dict[tuple[str, str], Program]:
+    """The programs by source and runtime, each registered once."""
+    wanted = list(dict.fromkeys((lv.source, item.runtime) for item in items for lv in item.levels))
+    places = asyncio.Semaphore(REGISTERED_AT_ONCE)
+
+    async def register(source: str, runtime: str) -> Program:
+        async with places:
+            return await client.register_program(source, runtime=runtime)
+
+    found = await asyncio.gather(*(register(*key) for key in wanted))
+    return dict(zip(wanted, found, strict=True))
 
 
 async def _untakeable(client: SandboxClient, members: Sequence[_Member]) -> list[str]:

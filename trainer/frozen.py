@@ -9,42 +9,29 @@ import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
 
 
-class _WithoutAdapters(torch.nn.Module):
-    """A model whose adapters are trained, played without them: its first weights, at no memory."""
+class _WithoutAdapters:
+    """A model whose adapters are trained, played without them: its first weights, at no memory.
+
+    Whatever else is asked of it, its mode included, is the model's.
+    """
 
     def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__()
-        # In a list, so that it is no submodule: modes and devices are its owner's.
-        self._models = [model]
+        self._model = model
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        (model,) = self._models
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # Looked for at each call: they are put in when the training begins.
-        layers = [layer for layer in model.modules() if isinstance(layer, BaseTunerLayer)]
+        layers = [layer for layer in self._model.modules() if isinstance(layer, BaseTunerLayer)]
         enabled = [layer for layer in layers if not layer.disable_adapters]
         for layer in enabled:
             layer.enable_adapters(False)
         try:
-            return model(*args, **kwargs)
+            return self._model(*args, **kwargs)
         finally:
             for layer in enabled:
                 layer.enable_adapters(True)
 
-    def train(self, mode: bool = True) -> _WithoutAdapters:
-        self._models[0].train(mode)
-        return self
-
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_models"][0], name)
-
-    @property
-    def training(self) -> bool:
-        """The model's own mode, which is put back after sampling."""
-        return self._models[0].training if "_models" in self.__dict__ else True
-
-    @training.setter
-    def training(self, mode: bool) -> None:
-        """Set by `torch.nn.Module` for itself; the model has its own."""
+        return getattr(self._model, name)
 
 
 def first_weights(model: torch.nn.Module, *, adapters: bool) -> Any:

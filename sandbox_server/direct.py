@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 
 from sandbox_api import AsyncSandboxClient
 from sandbox_api._blocking import BlockingCalls
-from sandbox_api.types import StepItem, StepResult
+from sandbox_api.types import Episode, ResetItem, StepItem, StepResult
 
 from sandbox_server import cache, doctor, runtime, state
 from sandbox_server.audit import AuditLog
@@ -171,6 +171,10 @@ class DirectSandbox(BlockingCalls):
         if None in results:
             self._step_others(items, results)
         return cast("list[StepResult]", results)
+
+    def reset_stream(self, items: Sequence[ResetItem]) -> Iterator[tuple[int, Episode]]:
+        """Start episodes, yielding each with its item's index."""
+        yield from enumerate(self.reset(items))
 
     def step_stream(self, items: Sequence[StepItem]) -> Iterator[StepResult]:
         """Advance episodes, yielding results as they are ready, in any order."""

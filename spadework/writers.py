@@ -90,12 +90,13 @@ def model_writer(name: str, temperature: float, context_tokens: int, seed: int) 
     """
     from trainer.chat import ChatFormat
     from trainer.config import ModelConfig
-    from trainer.generation import TransformersGenerator
+    from trainer.generation_queue import GenerationQueue
     from trainer.models import load_model
+    from trainer.transformers_engine import TransformersEngine
     from trainer.writers import ModelWriter
 
     model, tokenizer = load_model(ModelConfig(name=name), context_tokens=context_tokens, seed=seed)
-    generator = TransformersGenerator(model, tokenizer, max_rows=16)
+    generator = GenerationQueue(TransformersEngine(model, tokenizer, max_rows=16))
     generator.begin(seed)
     return ModelWriter(
         generator,

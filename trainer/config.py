@@ -79,11 +79,13 @@ class GenerationConfig:
         temperature: Of sampling and of the loss; one value, as both roles share one update.
         context_tokens: Longest prompt plus completion; an episode past it is truncated.
         threads: Torch threads while generating, beside a busy sandbox server.
+        max_rows: Completions that the model in this process samples at once; others wait.
     """
 
     temperature: float = 1.0
     context_tokens: int = 1024
     threads: int = 1
+    max_rows: int = 512
 
 
 @dataclass(frozen=True)
@@ -103,9 +105,10 @@ class PlayConfig:
         rehearsal_temperature: For `prioritised`: small for the most promising alone.
         rehearsal_staleness: For `prioritised`: share that goes by age.
         max_concurrent: Episodes in flight.
-        cohorts: Into how many parts they are divided, of which one generates while the others
-            are stepped. More than 1 helps where generation leaves the CPUs to the environments,
-            and costs smaller batches where it does not.
+        cohorts: 0 lets each episode go on as soon as it can: for a server that generates. With n
+            they are divided into n parts whose episodes act together, so that a step done again
+            is the same to the last digit: for the model in this process. More than 1 helps where
+            generation leaves the CPUs to the environments, and costs smaller batches.
         tool_calling: How the agent uses tools: by the sandbox's `tags`, or `native`, as its chat
             template writes calls and shows results.
         system_prompt: System message of the agent role; empty for none. A chat template without
@@ -420,11 +423,12 @@ _MINIMUM = {
     "model.lora_rank": 0,
     "generation.context_tokens": 16,
     "generation.threads": 1,
+    "generation.max_rows": 1,
     "play.group_size": 2,
     "play.max_turns": 1,
     "play.max_action_tokens": 1,
     "play.max_concurrent": 1,
-    "play.cohorts": 1,
+    "play.cohorts": 0,
     "play.rehearsed": 0,
     "play.horizon_interval": 1,
     "update.learning_rate": 0,

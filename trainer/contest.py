@@ -6,15 +6,17 @@ A *task* is an environment with a seed; every policy tries each task the same nu
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox_api.types import Outcome
+from sandbox_api.types import Outcome, Verdict
 
 from trainer.evaluation import WIN_RETURN, EvaluationError
+from trainer.policies import Policy, RunningEpisode
 from trainer.protocols import EvaluationItem, SandboxClient
-from trainer.rollouts import Play, Policy, RunningEpisode, Trajectory, play_all
+from trainer.rollouts import play_all
+from trainer.sandbox_calls import BusyClock, Gatherer
 from trainer.statistics import (
     bootstrap_interval,
     mean,
@@ -22,6 +24,7 @@ from trainer.statistics import (
     wilson_interval,
 )
 from trainer.student import Z95
+from trainer.trajectories import Play, Trajectory
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,8 @@ class ScriptedPolicy(Policy):
     def __init__(self, actions: Sequence[str]) -> None:
         self._actions = list(actions)
 
-    async def act(self, episodes: Sequence[RunningEpisode]) -> list[str]:
-        taken = (len(episode.trajectory.turns) for episode in episodes)
-        return [self._actions[turn % len(self._actions)] for turn in taken]
+    async def act(self, episode: RunningEpisode) -> str:
+        return self._actions[len(episode.trajectory.turns) % len(self._actions)]
 
 
 class OraclePolicy(Policy):
@@ -60,16 +62,23 @@ class OraclePolicy(Policy):
     def __init__(self, client: SandboxClient) -> None:
         self._client = client
         self._scripts: dict[str, Sequence[str]] = {}
+        self._verdicts = Gatherer[str, Verdict](
+            self._verify, lambda episode_id, error: Verdict(episode_id, error=error), BusyClock()
+        )
 
-    async def act(self, episodes: Sequence[RunningEpisode]) -> list[str]:
-        new = [e.episode_id for e in episodes if e.episode_id not in self._scripts]
-        if new:
-            for verdict in await self._client.verify(new, run_oracle=True):
-                solved = verdict.oracle is not None and verdict.error is None
-                self._scripts[verdict.episode_id] = verdict.oracle.actions if solved else ()
-        return [self._next(episode) for episode in episodes]
+    async def start(self, episode: RunningEpisode) -> None:
+        verdict = await self._verdicts.ask(episode.episode_id)
+        solved = verdict.oracle is not None and verdict.error is None
+        self._scripts[episode.episode_id] = verdict.oracle.actions if solved else ()
 
-    def _next(self, episode: RunningEpisode) -> str:
+    async def _verify(self, episode_ids: Sequence[str]) -> AsyncIterator[tuple[int, Verdict]]:
+        for numbered in enumerate(await self._client.verify(episode_ids, run_oracle=True)):
+            yield numbered
+
+    def end(self, episode: RunningEpisode) -> None:
+        self._scripts.pop(episode.episode_id, None)
+
+    async def act(self, episode: RunningEpisode) -> str:
         script, turn = self._scripts[episode.episode_id], len(episode.trajectory.turns)
         # An environment without a solution gets no action, as from a player who has none.
         return script[turn] if turn < len(script) else ""

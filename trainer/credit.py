@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from trainer.advantages import Estimator, generalised_advantages, turn_rewards
 from trainer.config import UpdateConfig
 from trainer.critic import Critic
-from trainer.rollouts import Trajectory
 from trainer.rows import AGENT, Row
+from trainer.trajectories import Trajectory
 
 
 class AgentCredit:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from trainer.rollouts import Trajectory
+from trainer.trajectories import Trajectory
 
 
 @dataclass(frozen=True)

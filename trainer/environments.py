@@ -10,8 +10,8 @@ from sandbox_api.types import Limits
 
 from trainer.grammar import AllowedTokens
 from trainer.rewards import EnvironmentMeasure, regime
-from trainer.rollouts import Trajectory
 from trainer.statistics import mean, paired_difference, standard_error
+from trainer.trajectories import Trajectory
 
 _MEASURED = ("regret", "regret_se", "return_plain", "return_hinted")
 

@@ -15,10 +15,12 @@ from typing import Any
 from sandbox_api.types import Program, ResetItem
 
 from trainer.config import EvaluationConfig, PlayConfig
+from trainer.policies import Policy, RunningEpisode
 from trainer.protocols import EvaluationItem, SandboxClient
 from trainer.rewards import episode_return
-from trainer.rollouts import Play, Policy, RunningEpisode, play_all
+from trainer.rollouts import play_all
 from trainer.statistics import bootstrap_interval, mean, wilson_interval
+from trainer.trajectories import Play
 
 WIN_RETURN = 0.99
 
@@ -31,10 +33,12 @@ class RandomPolicy(Policy):
     """Draws evenly from the valid actions: what no understanding at all achieves."""
 
     def __init__(self, seed: int) -> None:
-        self._rng = random.Random(seed)
+        self._seed = seed
 
-    async def act(self, episodes: Sequence[RunningEpisode]) -> list[str]:
-        return [self._rng.choice(e.actions or ("",)) for e in episodes]
+    async def act(self, episode: RunningEpisode) -> str:
+        turn = len(episode.trajectory.turns)
+        rng = random.Random(f"{self._seed}/{episode.stream}/{turn}")
+        return rng.choice(episode.actions or ("",))
 
 
 class EvaluationSuite:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -63,48 +64,36 @@ AllowedTokens = tuple[int, ...] | None
 """The tokens that a grammar allowed at one place; None for all of them."""
 
 
-class BatchConstraint:
-    """Keeps the rows of one batch that have a grammar inside it."""
+def constrain(
+    logits: torch.Tensor,
+    matchers: Sequence[xgrammar.GrammarMatcher | None],
+    known_masks: dict[bytes, tuple[int, ...]],
+) -> list[AllowedTokens]:
+    """Rule out what the rows' grammars forbid, in place.
 
-    def __init__(
-        self, compiler: GrammarCompiler, grammars: list[Grammar | None], vocab_size: int
-    ) -> None:
-        self._matchers = {
-            row: compiler.matcher(grammar) for row, grammar in enumerate(grammars) if grammar
-        }
-        self._bitmask = xgrammar.allocate_token_bitmask(len(grammars), vocab_size)
-        self._known = compiler.known_masks
+    Args:
+        logits: (rows, vocabulary), float32.
+        matchers: By row, where its grammar stands; None for a row without.
+        known_masks: Of the grammars' compiler.
 
-    def apply(self, logits: torch.Tensor, active: list[bool]) -> list[AllowedTokens]:
-        """Rule out what the grammars forbid, in place.
-
-        Args:
-            logits: (rows, vocabulary), float32.
-            active: Rows still generating.
-
-        Returns:
-            By row, what was allowed.
-        """
-        rows = [r for r, m in self._matchers.items() if active[r] and not m.is_terminated()]
-        allowed: list[AllowedTokens] = [None] * logits.shape[0]
-        if not rows:
-            return allowed
-        for row in rows:
-            self._matchers[row].fill_next_token_bitmask(self._bitmask, row)
-        xgrammar.apply_token_bitmask_inplace(logits, self._bitmask, indices=rows)
-        for row in rows:
-            key = self._bitmask[row].numpy().tobytes()
-            if key not in self._known:
-                ids = torch.isfinite(logits[row]).nonzero()[:, 0].tolist()
-                self._known[key] = tuple(ids)
-            allowed[row] = self._known[key]
+    Returns:
+        By row, what was allowed.
+    """
+    allowed: list[AllowedTokens] = [None] * len(matchers)
+    places = [(r, m) for r, m in enumerate(matchers) if m is not None and not m.is_terminated()]
+    if not places:
         return allowed
-
-    def accept(self, row: int, token_id: int) -> None:
-        """Advance a row's grammar by the token it sampled."""
-        matcher = self._matchers.get(row)
-        if matcher is not None and not matcher.is_terminated():
-            matcher.accept_token(token_id)
+    bitmask = xgrammar.allocate_token_bitmask(*logits.shape)
+    for row, matcher in places:
+        matcher.fill_next_token_bitmask(bitmask, row)
+    rows = [row for row, _ in places]
+    xgrammar.apply_token_bitmask_inplace(logits, bitmask, indices=rows)
+    for row in rows:
+        key = bitmask[row].numpy().tobytes()
+        if key not in known_masks:
+            known_masks[key] = tuple(torch.isfinite(logits[row]).nonzero()[:, 0].tolist())
+        allowed[row] = known_masks[key]
+    return allowed
 
 
 def _tokenizer_info(

@@ -8,17 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainer.environments import ActiveEnvironment
+from trainer.policies import Policy
 from trainer.protocols import SandboxClient
-from trainer.rollouts import (
-    HINTED,
-    PLAIN,
-    ModelPolicy,
-    Play,
-    RolloutCount,
-    Trajectory,
-    play_all,
-    void_lost_pairs,
-)
+from trainer.rollouts import RolloutCount, play_all, void_lost_pairs
+from trainer.trajectories import HINTED, PLAIN, Play, Trajectory
 
 TRAINING_SEEDS = 1_000_000
 
@@ -69,7 +62,7 @@ class Group:
 
 async def play_groups(
     client: SandboxClient,
-    policy: ModelPolicy,
+    policy: Policy,
     groups: Sequence[Group],
     *,
     size: int,

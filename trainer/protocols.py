@@ -7,7 +7,7 @@ run passes them in.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,7 +23,9 @@ class SandboxClient(Protocol):
 
     async def reset(self, items: Sequence[ResetItem]) -> list[Episode]: ...
 
-    async def step(self, items: Sequence[StepItem]) -> list[StepResult]: ...
+    def reset_stream(self, items: Sequence[ResetItem]) -> AsyncIterator[tuple[int, Episode]]: ...
+
+    def step_stream(self, items: Sequence[StepItem]) -> AsyncIterator[StepResult]: ...
 
     async def verify(
         self, episode_ids: Sequence[str], *, run_oracle: bool = False, timeout_s: float = 0.0

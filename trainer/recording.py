@@ -8,8 +8,9 @@ from typing import Any
 from trainer.evaluation import WIN_RETURN
 from trainer.generation import GenerationCount
 from trainer.groups import Group
-from trainer.rollouts import RolloutCount, Trajectory
+from trainer.rollouts import RolloutCount
 from trainer.statistics import mean, std
+from trainer.trajectories import Trajectory
 
 
 def play_metrics(

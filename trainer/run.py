@@ -24,18 +24,20 @@ from trainer.curriculum import Curriculum, DesignedCurriculum
 from trainer.designing import DesignRound
 from trainer.evaluation import EvaluationSuite, RandomPolicy
 from trainer.frozen import first_weights
-from trainer.generation import TransformersGenerator
+from trainer.generation import Generator
+from trainer.generation_queue import GenerationQueue
 from trainer.grpo import SelfPlayGRPOTrainer, grpo_arguments
 from trainer.ledger import LEDGER_FILE, Ledger
 from trainer.models import load_model, lora_config
+from trainer.policies import ModelPolicy
 from trainer.pools import Pool, PoolCurriculum
 from trainer.protocols import Designer, EvaluationItem, PoolItem, SandboxClient, Writer
-from trainer.rollouts import ModelPolicy
 from trainer.rows import Row
 from trainer.runfolder import STATE_FILE, RunFolder, checkpoint_step
 from trainer.selfplay import SelfPlay, set_seeds, update_threads
 from trainer.summary import summarize, summary_table
 from trainer.tool_calls import ToolCallFormat
+from trainer.transformers_engine import TransformersEngine
 from trainer.writers import ModelWriter
 
 if TYPE_CHECKING:
@@ -117,15 +119,13 @@ async def run(
     return summary
 
 
-def make_generator(config: Config, model: Any, tokenizer: Any) -> TransformersGenerator:
+def make_generator(config: Config, model: Any, tokenizer: Any) -> Generator:
     """What samples from a model of the run."""
-    return TransformersGenerator(
-        model,
-        tokenizer,
-        max_rows=config.play.max_concurrent,
-        threads=config.generation.threads,
-        cohorts=config.play.cohorts,
+    generation = config.generation
+    engine = TransformersEngine(
+        model, tokenizer, max_rows=generation.max_rows, threads=generation.threads
     )
+    return GenerationQueue(engine)
 
 
 def _critic(config: Config, model: Any) -> Critic | None:
@@ -145,7 +145,7 @@ class _Session:
         designer: Designer,
         model: Any,
         tokenizer: Any,
-        generator: TransformersGenerator,
+        generator: Generator,
         folder: RunFolder,
         pool: Pool | None,
     ) -> None:
@@ -183,7 +183,7 @@ class _Session:
             _critic(config, model),
         )
 
-    def _writer(self, generator: TransformersGenerator) -> Writer:
+    def _writer(self, generator: Generator) -> Writer:
         config = self._config
         if config.endpoint.url:
             # Only here: a run without an endpoint needs no client of one.
@@ -201,6 +201,7 @@ class _Session:
             temperature=config.generation.temperature,
             context_tokens=config.generation.context_tokens,
             explore=config.design.explore,
+            together=config.play.cohorts > 0,
         )
 
     def _policy(self, temperature: float) -> ModelPolicy:

@@ -23,9 +23,9 @@ from trainer.designer_credit import DesignerCredit, reward_metrics
 from trainer.environments import ActiveEnvironment
 from trainer.generation import GenerationCount, Generator
 from trainer.groups import Group, play_groups
+from trainer.policies import Policy
 from trainer.protocols import Designer, SandboxClient
 from trainer.recording import archive_plays, play_metrics
-from trainer.rollouts import ModelPolicy
 from trainer.rows import Row
 from trainer.runfolder import RunFolder
 
@@ -40,7 +40,7 @@ class SelfPlay:
         designer: Designer,
         curriculum: Curriculum,
         generators: Sequence[Generator],
-        policy: ModelPolicy,
+        policy: Policy,
         folder: RunFolder,
         critic: Critic | None = None,
     ) -> None:

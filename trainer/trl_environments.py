@@ -19,9 +19,12 @@ from sandbox_api.types import Outcome, Program, ResetItem, StepItem
 from trl import GRPOTrainer
 
 from trainer.chat import ChatFormat
-from trainer.generation import TransformersGenerator
+from trainer.generation_queue import GenerationQueue
+from trainer.policies import ModelPolicy
 from trainer.rewards import episode_return
-from trainer.rollouts import ModelPolicy, Play, Trajectory, play_all
+from trainer.rollouts import play_all
+from trainer.trajectories import Play, Trajectory
+from trainer.transformers_engine import TransformersEngine
 
 _TYPES: dict[str, type] = {
     "string": str,
@@ -239,10 +242,12 @@ class SandboxRollouts:
         tokenizer = trainer.processing_class
         args = trainer.args
         chat = ChatFormat(tokenizer, self._system_prompt)
-        generator = TransformersGenerator(
-            trainer.accelerator.unwrap_model(trainer.model),
-            tokenizer,
-            max_rows=self._max_concurrent,
+        generator = GenerationQueue(
+            TransformersEngine(
+                trainer.accelerator.unwrap_model(trainer.model),
+                tokenizer,
+                max_rows=self._max_concurrent,
+            )
         )
         # A step's sampling depends on the step and the run's seed alone.
         generator.begin(args.seed * 1_000_003 + trainer.state.global_step)

@@ -7,10 +7,10 @@ the server lost it in between and it lives on under another.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import aclosing, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
@@ -44,6 +44,8 @@ from sandbox_api.types import (
 )
 from sandbox_api.v1 import sandbox_pb2 as pb
 from sandbox_api.v1 import sandbox_pb2_grpc as pb_grpc
+
+Result = TypeVar("Result")
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 # Text of one request: below the above even at four UTF-8 bytes a character.
@@ -186,20 +188,36 @@ class AsyncSandboxClient:
 
     async def reset(self, items: Sequence[ResetItem]) -> list[Episode]:
         """Start one episode an item; see `Episode` for how each may fail."""
-        episodes = await self._reset(items)
-        default = (await self._prepared()).limits(None)
-        for item, episode in zip(items, episodes, strict=True):
-            if episode.ok:
-                limits = self.ledger.limits_of(item.program_id) or default
-                self.ledger.start(item, episode, limits)
-        return episodes
-
-    async def _reset(self, items: Sequence[ResetItem]) -> list[Episode]:
-        deadlines = await self._prepared()
         results: list[Any] = [None] * len(items)
+        await self._start(items, results.__setitem__)
+        return results
+
+    async def reset_stream(self, items: Sequence[ResetItem]) -> AsyncIterator[tuple[int, Episode]]:
+        """As `reset`, but yields each episode as soon as it is ready, with its item's index."""
+        async with aclosing(_as_delivered(partial(self._start, items))) as started:
+            async for index, episode in started:
+                yield index, episode
+
+    async def _start(
+        self, items: Sequence[ResetItem], deliver: Callable[[int, Episode], None]
+    ) -> None:
+        default = (await self._prepared()).limits(None)
+
+        def started(index: int, episode: Episode) -> None:
+            if episode.ok:
+                limits = self.ledger.limits_of(items[index].program_id) or default
+                self.ledger.start(items[index], episode, limits)
+            deliver(index, episode)
+
+        await self._reset(items, started)
+
+    async def _reset(
+        self, items: Sequence[ResetItem], deliver: Callable[[int, Episode], None]
+    ) -> None:
+        deadlines = await self._prepared()
         batch = ResetBatch(
             items,
-            results.__setitem__,
+            deliver,
             stub=self._connected(),
             ledger=self.ledger,
             deadlines=deadlines,
@@ -210,7 +228,6 @@ class AsyncSandboxClient:
             for item in items
         ]
         await self._run(batch, sizes)
-        return results
 
     async def step(self, items: Sequence[StepItem]) -> list[StepResult]:
         """Advance each item's episode by one action; results in the order of `items`.
@@ -224,17 +241,9 @@ class AsyncSandboxClient:
 
     async def step_stream(self, items: Sequence[StepItem]) -> AsyncIterator[StepResult]:
         """As `step`, but yields each result as soon as it is ready, in any order."""
-        ready: asyncio.Queue[StepResult | None] = asyncio.Queue()
-        task = asyncio.create_task(self._step(items, lambda _, result: ready.put_nowait(result)))
-        task.add_done_callback(lambda _: ready.put_nowait(None))
-        try:
-            while (result := await ready.get()) is not None:
+        async with aclosing(_as_delivered(partial(self._step, items))) as results:
+            async for _, result in results:
                 yield result
-            await task
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
     def pipeline(self, max_items: int = MAX_PIPELINE_ITEMS) -> AsyncStepPipeline:
         """Keep several batches of steps in flight; see `AsyncStepPipeline`.
@@ -439,7 +448,9 @@ class AsyncSandboxClient:
                 elif record.server_id == server_id:  # else another call has rebuilt it
                     records.append(record)
             lengths = [len(record.actions) for record in records]
-            episodes = await self._reset([rebuild_item(record) for record in records])
+            episodes: list[Any] = [None] * len(records)
+            resets = [rebuild_item(record) for record in records]
+            await self._reset(resets, episodes.__setitem__)
             useless: list[str] = []
             for record, length, episode in zip(records, lengths, episodes, strict=True):
                 if episode.error is not None:
@@ -463,6 +474,23 @@ class AsyncSandboxClient:
                 with suppress(SandboxError):
                     await self.close_episodes(useless)
         return errors
+
+
+async def _as_delivered(
+    call: Callable[[Callable[[int, Result], None]], Coroutine[Any, Any, None]],
+) -> AsyncGenerator[tuple[int, Result], None]:
+    """What a call delivers, while it goes on."""
+    ready: asyncio.Queue[tuple[int, Result] | None] = asyncio.Queue()
+    task = asyncio.create_task(call(lambda index, result: ready.put_nowait((index, result))))
+    task.add_done_callback(lambda _: ready.put_nowait(None))
+    try:
+        while (result := await ready.get()) is not None:
+            yield result
+        await task
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 def _split(sizes: Sequence[int], most: int, most_characters: int) -> Iterator[list[int]]:

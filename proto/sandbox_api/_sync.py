@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from sandbox_api._async import AsyncSandboxClient
 from sandbox_api._blocking import BlockingCalls
 from sandbox_api.access import Access
-from sandbox_api.types import StepItem, StepResult
+from sandbox_api.types import Episode, ResetItem, StepItem, StepResult
 
 T = TypeVar("T")
 
@@ -91,13 +91,20 @@ class SandboxClient(BlockingCalls):
             future.cancel()  # Ctrl-C here must not leave the call running there.
             raise
 
+    def reset_stream(self, items: Sequence[ResetItem]) -> Iterator[tuple[int, Episode]]:
+        """Start episodes, yielding each as it is ready, with its item's index."""
+        yield from self._stream(self._client.reset_stream(items))
+
     def step_stream(self, items: Sequence[StepItem]) -> Iterator[StepResult]:
         """Advance episodes, yielding results as they are ready, in any order."""
-        ready: queue.SimpleQueue[StepResult | None] = queue.SimpleQueue()
+        yield from self._stream(self._client.step_stream(items))
+
+    def _stream(self, results: AsyncIterator[T]) -> Iterator[T]:
+        ready: queue.SimpleQueue[T | None] = queue.SimpleQueue()
 
         async def pump() -> None:
             try:
-                async for result in self._client.step_stream(items):
+                async for result in results:
                     ready.put(result)
             finally:
                 ready.put(None)

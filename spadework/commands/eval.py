@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 from spadework.sandbox import add_server_arguments
 
 if TYPE_CHECKING:
+    from trainer.policies import Policy
     from trainer.protocols import EvaluationItem, SandboxClient
-    from trainer.rollouts import Policy, Trajectory
+    from trainer.trajectories import Trajectory
 
 SUMMARY = "measure models on environments"
 HELD_OUT = "held-out"
@@ -201,17 +202,18 @@ def make_policy(name: str, client: SandboxClient, args: argparse.Namespace) -> P
 def _model_policy(name: str, args: argparse.Namespace) -> Policy:
     from trainer.chat import ChatFormat
     from trainer.config import ModelConfig
-    from trainer.generation import TransformersGenerator
+    from trainer.generation_queue import GenerationQueue
     from trainer.models import load_model
-    from trainer.rollouts import ModelPolicy
+    from trainer.policies import ModelPolicy
     from trainer.runfolder import RunFolder
+    from trainer.transformers_engine import TransformersEngine
 
     checkpoint = RunFolder(Path(name)).newest_checkpoint()
     source = str(checkpoint) if checkpoint is not None else name
     model, tokenizer = load_model(
         ModelConfig(name=source), context_tokens=args.context_tokens, seed=args.seed
     )
-    generator = TransformersGenerator(model, tokenizer)
+    generator = GenerationQueue(TransformersEngine(model, tokenizer))
     generator.begin(args.seed)
     return ModelPolicy(
         generator,

@@ -228,6 +228,17 @@ async def test_a_slow_item_delays_no_other(client: AsyncSandboxClient, servicer:
     assert all(at < 0.4 for _, at in arrived[:4])
 
 
+async def test_episodes_arrive_with_their_items_index(client: AsyncSandboxClient):
+    program = await client.register_program("class CountEnv: ...")
+    items = [ResetItem(program.program_id, seed=n) for n in range(3)] + [ResetItem("nothing")]
+    started = {index: episode async for index, episode in client.reset_stream(items)}
+    assert [started[index].ok for index in range(4)] == [True, True, True, False]
+    # As `reset` would: they can be stepped, and rebuilt where they are lost.
+    ids = [started[index].episode_id for index in range(3)]
+    assert all(result.ok for result in await client.step(steps(ids)))
+    assert all(client.ledger.get(episode_id) is not None for episode_id in ids)
+
+
 async def test_results_that_are_left_hold_up_nobody(
     client: AsyncSandboxClient, servicer: FakeServicer
 ):

@@ -68,7 +68,7 @@ def test_it_plays_from_several_threads(server: FakeServer):
     assert seen == [EXPECTED] * 8
 
 
-def test_step_stream_is_an_iterator(server: FakeServer):
+def test_streams_are_iterators(server: FakeServer):
     with SandboxClient(server.address) as client:
         program = client.register_program("x")
         episodes = client.reset([ResetItem(program.program_id, seed=n) for n in range(4)])
@@ -78,6 +78,11 @@ def test_step_stream_is_an_iterator(server: FakeServer):
         stream = client.step_stream([StepItem(i, 1, "a") for i in ids])
         next(stream)
         stream.close()
+        started = dict(
+            client.reset_stream([ResetItem(program.program_id, seed=n) for n in (8, 9)])
+        )
+        assert started.keys() == {0, 1}
+        assert all(episode.ok for episode in started.values())
 
 
 def test_errors_come_through(server: FakeServer):

@@ -9,8 +9,9 @@ import torch
 
 from trainer.chat import ChatFormat
 from trainer.config import ModelConfig
-from trainer.generation import TransformersGenerator
+from trainer.generation_queue import GenerationQueue
 from trainer.models import load_model
+from trainer.transformers_engine import TransformersEngine
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 torch.set_num_threads(1)
@@ -30,4 +31,4 @@ def chat(small_model):
 
 @pytest.fixture
 def generator(small_model):
-    return TransformersGenerator(*small_model)
+    return GenerationQueue(TransformersEngine(*small_model))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,18 @@ from sandbox_api.types import (
     StepResult,
     Verdict,
 )
+
+from trainer.generation import Completion, GenerationRequest, Generator
+
+
+def completions(generator: Generator, requests: Sequence[GenerationRequest]) -> list[Completion]:
+    """What a generator samples for requests that are there at once."""
+
+    async def ask() -> list[Completion]:
+        return list(await asyncio.gather(*map(generator.generate, requests)))
+
+    return asyncio.run(ask())
+
 
 GRID_SOURCE = '''
 import random
@@ -78,7 +91,7 @@ class FakeSandboxClient:
 
     Attributes:
         fail_steps: (seed, step_index) of steps that end as PROGRAM_ERROR.
-        step_batches: Size of every `step` call, in order.
+        step_batches: Size of every call that steps, in order.
     """
 
     fail_steps: set[tuple[int, int]] = field(default_factory=set)
@@ -102,27 +115,30 @@ class FakeSandboxClient:
         return classes[-1](max_turns=max_turns or 8, **options)
 
     async def reset(self, items: Sequence[ResetItem]) -> list[Episode]:
-        episodes = []
-        for item in items:
+        return [episode async for _, episode in self.reset_stream(items)]
+
+    async def reset_stream(self, items: Sequence[ResetItem]) -> AsyncIterator[tuple[int, Episode]]:
+        for index, item in enumerate(items):
             environment = self._make(item.program_id, item.max_turns, item.options)
             observation, info = environment.reset(seed=item.seed)
             episode_id = f"e{self.started}"
             self.started += 1
             self.live[episode_id] = _Live(environment, item.max_turns)
             self.seeds[episode_id] = item.seed
-            episodes.append(
+            yield (
+                index,
                 Episode(
                     episode_id,
                     Outcome.COMPLETED,
                     observation=observation,
                     info_json=json.dumps(info).encode(),
-                )
+                ),
             )
-        return episodes
 
-    async def step(self, items: Sequence[StepItem]) -> list[StepResult]:
+    async def step_stream(self, items: Sequence[StepItem]) -> AsyncIterator[StepResult]:
         self.step_batches.append(len(items))
-        return [self._step(item) for item in items]
+        for item in items:
+            yield self._step(item)
 
     def _step(self, item: StepItem) -> StepResult:
         live = self.live.get(item.episode_id)

@@ -9,13 +9,16 @@ import torch
 from safetensors.torch import load_file
 
 from tests.trainer.conftest import SMALL
+from tests.trainer.fakes import completions
 from tests.trainer.test_grpo import logprobs, sampled_rows, settings
 from tests.trainer.test_run import Killed, _kill_in_step_three, configuration, start
 from trainer.config import ConfigError, ModelConfig, load_config
-from trainer.generation import GenerationRequest, TransformersGenerator
+from trainer.generation import GenerationRequest
+from trainer.generation_queue import GenerationQueue
 from trainer.grpo import SelfPlayGRPOTrainer, grpo_arguments
 from trainer.models import ModelSourceError, load_model, lora_config, weights_dtype
 from trainer.runfolder import RunFolder
+from trainer.transformers_engine import TransformersEngine
 
 LORA = replace(SMALL, lora_rank=4)
 
@@ -42,7 +45,7 @@ def test_adapters_train_the_weights_do_not_and_the_generator_has_them_at_once(
     before = {name: value.clone() for name, value in model.state_dict().items()}
     rows = sampled_rows(generator, chat, 2)
     config = settings(**{"run.steps": 2})
-    playing = TransformersGenerator(model, small_model[1])
+    playing = GenerationQueue(TransformersEngine(model, small_model[1]))
     trainer = trainer_of(model, small_model[1], config, rows, tmp_path, adapters=lora_config(LORA))
     trained = [n for n, p in trainer.model.named_parameters() if p.requires_grad]
     assert trained
@@ -51,7 +54,7 @@ def test_adapters_train_the_weights_do_not_and_the_generator_has_them_at_once(
     after = {name.replace(".base_layer", ""): v for name, v in model.state_dict().items()}
     assert all(torch.equal(after[name], value) for name, value in before.items())
     request = GenerationRequest(rows[0].prompt_ids, 1, temperature=0.0)
-    (played,) = playing.generate([request])
+    (played,) = completions(playing, [request])
     with torch.no_grad():
         logits = trainer.model(torch.tensor([rows[0].prompt_ids])).logits[0, -1]
         with trainer.model.disable_adapter():

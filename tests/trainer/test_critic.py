@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from trainer.critic import Critic, CriticSettings
-from trainer.rollouts import Play, Trajectory
+from trainer.trajectories import Play, Trajectory
 
 
 def played(prompt, *turns):

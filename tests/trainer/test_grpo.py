@@ -4,6 +4,7 @@ import math
 import pytest
 import torch
 
+from tests.trainer.fakes import completions
 from trainer.advantages import Estimator
 from trainer.config import LOSSES, load_config
 from trainer.generation import GenerationRequest
@@ -35,7 +36,7 @@ def train(model, tokenizer, config, collect, folder):
 
 
 def sampled_rows(generator, chat, n, *, advantage=1.0, length=4):
-    completions = generator.generate([GenerationRequest(chat.first("go"), length)] * n)
+    found = completions(generator, [GenerationRequest(chat.first("go"), length)] * n)
     return [
         Row(
             AGENT,
@@ -46,7 +47,7 @@ def sampled_rows(generator, chat, n, *, advantage=1.0, length=4):
             c.logprobs,
             c.allowed,
         )
-        for c in completions
+        for c in found
     ]
 
 
@@ -265,7 +266,7 @@ def test_a_constrained_token_is_scored_among_what_was_allowed(
     requests = [GenerationRequest(chat.first("go"), 1, 1.0, grammar)] * 4
     rows = [
         Row(AGENT, chat.first("go"), c.token_ids, [1], [1.0], c.logprobs, c.allowed)
-        for c in generator.generate(requests)
+        for c in completions(generator, requests)
     ]
     up, down = (small_model[1](text)["input_ids"][0] for text in "UD")
     with torch.no_grad():

@@ -13,7 +13,9 @@ from sandbox_api.types import Limits
 from bench.hint_regret import Bandit, estimate, expected_term
 from sandbox_server import LocalServer
 from trainer.environments import ActiveEnvironment
-from trainer.rollouts import HINTED, PLAIN, Play, Policy, Trajectory, play_all
+from trainer.policies import Policy
+from trainer.rollouts import play_all
+from trainer.trajectories import HINTED, PLAIN, Play, Trajectory
 
 RUNS, PLAYS = 200, 16
 TOLD = Bandit((0.1, 0.3, 0.8), follows=0.6)
@@ -73,9 +75,9 @@ class Puller(Policy):
     def __init__(self, arms: dict[tuple[str, int], int]) -> None:
         self._arms = arms
 
-    async def act(self, episodes) -> list[str]:
-        plays = [episode.trajectory.play for episode in episodes]
-        return [str(self._arms[play.arm, play.seed]) for play in plays]
+    async def act(self, episode) -> str:
+        play = episode.trajectory.play
+        return str(self._arms[play.arm, play.seed])
 
 
 async def test_the_sandbox_plays_the_same_bandit() -> None:

@@ -16,19 +16,21 @@ from peft import LoraConfig, get_peft_model
 from sandbox_api.types import Outcome, Program
 
 from tests.trainer.conftest import SMALL
-from tests.trainer.fakes import FakeDesigner, FakeSandboxClient, grid_source
+from tests.trainer.fakes import FakeDesigner, FakeSandboxClient, completions, grid_source
 from trainer.chat import ChatFormat
 from trainer.config import ConfigError, load_config
 from trainer.frozen import first_weights
-from trainer.generation import GenerationRequest, TransformersGenerator
+from trainer.generation import GenerationRequest
+from trainer.generation_queue import GenerationQueue
 from trainer.models import load_model
 from trainer.pools import Pool, PoolCurriculum
 from trainer.protocols import EvaluationItem, Level, PoolError, PoolItem
-from trainer.rollouts import Play, Trajectory
 from trainer.rows import AGENT
 from trainer.run import run
 from trainer.runfolder import RunFolder
 from trainer.selfplay import SelfPlay
+from trainer.trajectories import Play, Trajectory
+from trainer.transformers_engine import TransformersEngine
 from trainer.writers import ModelWriter
 
 SIZED = grid_source(4).replace(
@@ -277,7 +279,7 @@ async def test_a_frozen_designer_writes_with_the_first_weights_and_is_not_traine
     first, tokenizer = load_model(SMALL, context_tokens=640, seed=0)
     written, expected, agent = [], [], []
     complete = ModelWriter.complete
-    begin = TransformersGenerator.begin
+    begin = GenerationQueue.begin
     seeds = []
 
     def noted(self: Any, seed: int) -> None:
@@ -287,7 +289,7 @@ async def test_a_frozen_designer_writes_with_the_first_weights_and_is_not_traine
     async def both(self: Any, requests: Any, max_tokens: int, done: Any = None) -> Any:
         answers = await complete(self, requests, max_tokens, done)
         written.append([answer.sample.logprobs for answer in answers])
-        apart = TransformersGenerator(copy.deepcopy(first), tokenizer)
+        apart = GenerationQueue(TransformersEngine(copy.deepcopy(first), tokenizer))
         begin(apart, seeds[-1])
         same = ModelWriter(
             apart, ChatFormat(tokenizer), temperature=1.0, context_tokens=640, explore=0.4
@@ -303,7 +305,7 @@ async def test_a_frozen_designer_writes_with_the_first_weights_and_is_not_traine
         agent.extend(row.role for row in rows)
         return rows
 
-    monkeypatch.setattr(TransformersGenerator, "begin", noted)
+    monkeypatch.setattr(GenerationQueue, "begin", noted)
     monkeypatch.setattr(ModelWriter, "complete", both)
     monkeypatch.setattr(SelfPlay, "collect", rows_of)
     client = FakeSandboxClient()
@@ -346,9 +348,9 @@ def test_with_adapters_the_first_weights_are_the_same_model_without_them(small_m
     request = [GenerationRequest(tokenizer("look")["input_ids"], 12)]
 
     def sampled(model: Any) -> list[float]:
-        generator = TransformersGenerator(model, tokenizer)
+        generator = GenerationQueue(TransformersEngine(model, tokenizer))
         generator.begin(3)
-        return generator.generate(request)[0].logprobs
+        return completions(generator, request)[0].logprobs
 
     assert sampled(first_weights(adapted.get_base_model(), adapters=True)) == sampled(base)
     assert sampled(adapted) != sampled(base)

@@ -1,18 +1,10 @@
-import asyncio
-
 import pytest
 
 from tests.trainer.fakes import FakeSandboxClient, grid_source
 from trainer.generation import Completion, GenerationCount
-from trainer.rollouts import (
-    HINTED,
-    PLAIN,
-    ModelPolicy,
-    Play,
-    first_observation,
-    play_all,
-    void_lost_pairs,
-)
+from trainer.policies import ModelPolicy
+from trainer.rollouts import first_observation, play_all, void_lost_pairs
+from trainer.trajectories import HINTED, PLAIN, Play, Trajectory, Turn
 
 
 class ScriptedGenerator:
@@ -21,15 +13,18 @@ class ScriptedGenerator:
     def __init__(self, tokenizer, text, *, ended=False):
         ids = tokenizer(text)["input_ids"] + ([tokenizer.eos_token_id] if ended else [])
         self.ids, self.ended, self.count = ids, ended, GenerationCount()
-        self.batches = []
+        self.asked, self.forgotten = [], []
 
     def begin(self, seed):
         pass
 
-    def generate(self, requests):
-        self.batches.append([list(r.prompt_ids) for r in requests])
+    def forget(self, key):
+        self.forgotten.append(key)
+
+    async def generate(self, request):
+        self.asked.append(list(request.prompt_ids))
         n = len(self.ids)
-        return [Completion(list(self.ids), [-0.5] * n, [None] * n, self.ended) for _ in requests]
+        return Completion(list(self.ids), [-0.5] * n, [None] * n, self.ended)
 
 
 def policy(generator, chat, **changes):
@@ -73,11 +68,11 @@ async def test_sampled_tokens_are_kept_and_environment_text_is_masked(
     assert lengths == {len(trajectory.decisions)}
     # What the next turn was asked with is a prefix of the record: nothing was re-tokenised.
     context = trajectory.context_ids
-    assert all(context[: len(b[0])] == b[0] for b in generator.batches)
+    assert all(context[: len(asked)] == asked for asked in generator.asked)
     assert trajectory.turns[0].action == "N"
 
 
-async def test_all_running_episodes_act_in_one_step_and_finished_ones_free_their_place(
+async def test_a_cohort_acts_in_one_step_and_finished_ones_free_their_place(
     client, small_model, chat
 ):
     generator = ScriptedGenerator(small_model[1], "N")
@@ -88,66 +83,15 @@ async def test_all_running_episodes_act_in_one_step_and_finished_ones_free_their
     assert sum(client.step_batches) == count.steps == sum(len(t.turns) for t in trajectories)
     assert len(trajectories) == 10
     assert all(t.terminated or t.truncated for t in trajectories)
-    # No barrier: with episodes of 1 to 3 turns, waiting ones join before a wave is over.
+    # With episodes of 1 to 3 turns, waiting ones join before a wave is over.
     assert all(size == 4 for size in client.step_batches[:-3])
     assert not client.live
+    assert len(generator.forgotten) == 10
 
 
-class WaitingClient(FakeSandboxClient):
-    """Answers a step only once it is told that somebody generates."""
-
-    generating: asyncio.Event
-
-    async def step(self, items):
-        await self.generating.wait()
-        return await super().step(items)
-
-
-class WatchedPolicy(ModelPolicy):
-    """Says so while it generates, for as long as the environments need."""
-
-    async def act(self, episodes):
-        actions = await super().act(episodes)
-        self.client.generating.set()
-        self.acted.append([e.trajectory.play.seed for e in episodes])
-        for _ in range(20):
-            await asyncio.sleep(0)
-        self.client.generating.clear()
-        return actions
-
-
-async def test_a_cohort_is_stepped_while_another_generates(small_model, chat):
-    client = WaitingClient()
-    client.generating = asyncio.Event()
-    await client.register_program(grid_source(4))
-    watched = WatchedPolicy(
-        ScriptedGenerator(small_model[1], "?"),
-        chat,
-        max_action_tokens=2,
-        context_tokens=200,
-        temperature=1.0,
-        constrain_actions=False,
-    )
-    watched.client, watched.acted = client, []
-    playing = asyncio.create_task(
-        play_all(
-            client, watched, plays(client, range(8), max_turns=3), max_concurrent=8, cohorts=2
-        )
-    )
-    # The last cohort's last step has nobody beside it.
-    while not playing.done():
-        await asyncio.sleep(0.01)
-        if len(client.step_batches) >= 5:
-            client.generating.set()
-    trajectories, count = await playing
-    assert [t.play.seed for t in trajectories] == list(range(8))
-    assert all(t.truncated and len(t.turns) == 3 for t in trajectories)
-    assert watched.acted == [[0, 2, 4, 6], [1, 3, 5, 7]] * 3
-    assert count.steps == 24
-    assert not client.live
-
-
-async def test_cohorts_play_what_one_plays(client, small_model, chat):
+async def test_cohorts_play_what_one_plays_and_what_all_play_at_their_own_pace(
+    client, small_model, chat
+):
     async def played(cohorts):
         generator = ScriptedGenerator(small_model[1], "N")
         found, count = await play_all(
@@ -159,7 +103,7 @@ async def test_cohorts_play_what_one_plays(client, small_model, chat):
         )
         return [(t.play.seed, t.completion_ids, t.episode_return) for t in found], count.steps
 
-    assert await played(1) == await played(2) == await played(3)
+    assert await played(0) == await played(1) == await played(2) == await played(3)
     assert not client.live
 
 
@@ -204,14 +148,15 @@ async def test_an_episode_that_does_not_start_is_lost_and_the_others_play(
 ):
     generator = ScriptedGenerator(small_model[1], "?")
     both = plays(client, [1, 2], max_turns=1)
-    original = client.reset
+    original = client.reset_stream
 
-    async def reset(items):
-        episodes = await original(items)
-        episodes[0].outcome, episodes[0].error = None, RuntimeError("full")
-        return episodes
+    async def reset_stream(items):
+        async for index, episode in original(items):
+            if items[index].seed == 1:
+                episode.outcome, episode.error = None, RuntimeError("full")
+            yield index, episode
 
-    client.reset = reset
+    client.reset_stream = reset_stream
     (lost, played), count = await play_all(client, policy(generator, chat), both, max_concurrent=4)
     assert lost.lost
     assert lost.fault == "RuntimeError"
@@ -236,8 +181,6 @@ async def test_listed_actions_constrain_the_model(client, generator, chat):
 
 
 def test_to_json_has_what_the_report_reads():
-    from trainer.rollouts import Trajectory, Turn
-
     trajectory = Trajectory(Play("env", "p", 3), turns=[Turn("at 00", "N", 0.1)])
     line = trajectory.to_json(7)
     assert line["turns"] == [{"observation": "at 00", "action": "N", "reward": 0.1}]

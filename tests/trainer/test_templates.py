@@ -10,8 +10,10 @@ from tests.trainer.fakes import FakeSandboxClient, grid_source
 from tests.trainer.families import FAMILIES, template_text, tokenizer_of
 from trainer.chat import ChatFormat
 from trainer.generation import Completion, GenerationCount
-from trainer.rollouts import ModelPolicy, Play, play_all
+from trainer.policies import ModelPolicy
+from trainer.rollouts import play_all
 from trainer.tool_calls import ToolCallFormat
+from trainer.trajectories import Play
 
 TURNS = [
     ("You see a ball.", "look around"),
@@ -168,12 +170,12 @@ class Scripted:
         self.count = GenerationCount()
         self._ids = token_ids
 
-    def generate(self, requests):
+    async def generate(self, request):
         n = len(self._ids)
-        return [
-            Completion(list(self._ids), [-1.0] * n, ended=True, allowed=[None] * n)
-            for _ in requests
-        ]
+        return Completion(list(self._ids), [-1.0] * n, ended=True, allowed=[None] * n)
+
+    def forget(self, key: str) -> None:
+        pass
 
     def begin(self, seed: int) -> None:
         pass

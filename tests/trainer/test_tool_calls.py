@@ -13,8 +13,10 @@ from sandbox_server import LocalServer
 from trainer.chat import ChatFormat
 from trainer.generation import Completion, GenerationCount
 from trainer.models import character_tokenizer
-from trainer.rollouts import ModelPolicy, Play, play_all
+from trainer.policies import ModelPolicy
+from trainer.rollouts import play_all
 from trainer.tool_calls import ToolCallFormat
+from trainer.trajectories import Play
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SPECIAL = {
@@ -116,11 +118,13 @@ class Scripted:
         ]
         self.prompts: list[list[int]] = []
 
-    def generate(self, requests):
-        (request,) = requests
+    async def generate(self, request):
         self.prompts.append(request.prompt_ids)
         ids = self._texts[len(self.prompts) - 1]
-        return [Completion(ids, [-1.0] * len(ids), ended=True, allowed=[None] * len(ids))]
+        return Completion(ids, [-1.0] * len(ids), ended=True, allowed=[None] * len(ids))
+
+    def forget(self, key: str) -> None:
+        pass
 
     def begin(self, seed: int) -> None:
         pass

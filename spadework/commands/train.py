@@ -57,6 +57,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--endpoint-model", metavar="NAME", help="its model")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print what the run amounts to and needs; load and start nothing",
+    )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=1,
+        metavar="N",
+        help="for --dry-run: processes that share the model and its rows (default: 1)",
+    )
+    parser.add_argument(
+        "--memory-gib",
+        type=float,
+        default=0.0,
+        metavar="GIB",
+        help="for --dry-run: memory of each, to be told if the run fits",
+    )
+    parser.add_argument(
+        "--gpu", action="store_true", help="for --dry-run: reckon as on GPUs (bfloat16)"
+    )
     add_server_arguments(parser)
 
 
@@ -73,6 +95,8 @@ def run(args: argparse.Namespace) -> int:
         config = resolve_config(args)
     except ConfigError as error:
         raise console.UsageError(str(error)) from error
+    if args.dry_run:
+        return _dry_run(args, config)
     # TRL warns at each start that rollout_func may change; our pin of TRL is the answer.
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     shown = Console(stderr=args.json)
@@ -93,6 +117,24 @@ def run(args: argparse.Namespace) -> int:
         console.print_json(summary)
     else:
         print(f"report: {summary['report']}")
+    return console.OK
+
+
+def _dry_run(args: argparse.Namespace, config: Config) -> int:
+    from spadework import console
+    from spadework.dry_run import dry_run, show
+    from trainer.config import ConfigError
+
+    if args.processes < 1:
+        raise console.UsageError(f"--processes is {args.processes}; it must be at least 1")
+    try:
+        told = dry_run(config, processes=args.processes, memory_gib=args.memory_gib, gpu=args.gpu)
+    except ConfigError as error:
+        raise console.UsageError(str(error)) from error
+    if args.json:
+        console.print_json(told)
+    else:
+        show(told, config)
     return console.OK
 
 

@@ -58,10 +58,19 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _is_setting(text: str) -> bool:
+    return not text.startswith("-") and "=" in text
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     parser = build_parser()
-    args = parser.parse_args(argv)
+    args, left = parser.parse_known_args(argv)
+    # argparse takes no positional arguments in several parts; settings may follow options.
+    if left and getattr(args, "settings", None) is not None and all(map(_is_setting, left)):
+        args.settings += left
+    elif left:
+        parser.error(f"unrecognized arguments: {' '.join(left)}")
     if args.version:
         from importlib.metadata import version
 

@@ -69,7 +69,8 @@ def warnings(
             "of a step that designs: some wait for a place"
         )
     design = config.design
-    if design.method == "free_code" and not config.endpoint.url and architecture.parameters < 1e9:
+    writes = config.run.mode != "fixed" and design.method == "free_code"
+    if writes and not config.endpoint.url and architecture.parameters < 1e9:
         found.append(
             "models below a billion parameters hardly write Python that runs: "
             "design.method=structured, or an endpoint that designs (endpoint.url)"
@@ -87,73 +88,38 @@ def warnings(
 def show(told: dict[str, Any], config: Config) -> None:
     """Print what `dry_run` told, for people."""
     counted, needed = told["batch"], told["memory_bytes"]
-    design, play = config.design, config.play
-    active = told["active_parameters"]
+    n = {name: f"{value:,}" for name, value in counted.items()}
+    every = f"{counted['optimizer_steps'] * config.run.steps:,} in {config.run.steps:,} steps"
+    pieces = f"{n['minibatch_rows']} an optimizer step, {n['piece_rows']} a forward pass in all"
     size = f"{told['parameters']:,} parameters"
-    if active != told["parameters"]:
-        size += f", {active:,} of them for a token"
-    console.print_table(
-        f"{config.run.name}: {told['model']}, {size}",
-        ("a step", "", ""),
-        [
-            (
-                "environments",
-                f"{design.environments:,}",
-                f"new ones every {design.replay_steps} steps",
-            ),
-            (
-                "plays",
-                f"{counted['plays']:,}",
-                f"{play.group_size} in each arm; {counted['replays']:,} where nothing is designed",
-            ),
-            (
-                "episodes in flight",
-                f"{counted['in_flight']:,}",
-                "play.max_concurrent, or all plays",
-            ),
-            ("environment steps", f"{counted['environment_steps']:,}", "at most"),
-            ("completions of the designer", f"{counted['designs']:,}", "at most, hints included"),
-            ("sampled tokens", f"{counted['sampled_tokens']:,}", "at most"),
-            (
-                "rows that train",
-                f"{counted['rows']:,}",
-                f"{counted['minibatch_rows']:,} an optimizer "
-                f"step, {counted['piece_rows']:,} a forward pass of all processes",
-            ),
-            (
-                "optimizer steps",
-                f"{counted['optimizer_steps']:,}",
-                f"{counted['optimizer_steps'] * config.run.steps:,} in {config.run.steps:,} steps",
-            ),
-        ],
-    )
-    console.print_table(
-        f"memory of a process, of {told['processes']}",
-        ("", "at most", ""),
-        [
-            ("weights", _gib(needed["weights"]), ""),
-            ("gradients", _gib(needed["gradients"]), ""),
-            ("Adam", _gib(needed["optimizer"]), ""),
-            (
-                "reference",
-                _gib(needed["reference"]),
-                "the first weights, where update.kl_coef is set",
-            ),
-            (
-                "activations",
-                _gib(needed["activations"]),
-                "an estimate, every row at its full length",
-            ),
-            ("logits", _gib(needed["logits"]), "an estimate, the same"),
-            (
-                "cache of keys and values",
-                _gib(needed["cache"]),
-                "every episode at its full length",
-            ),
-            ("while updating", _gib(needed["updating"]), ""),
-            ("while playing", _gib(needed["playing"]), ""),
-        ],
-    )
+    if told["active_parameters"] != told["parameters"]:
+        size += f", {told['active_parameters']:,} of them for a token"
+    step = [
+        ("environments", f"{config.design.environments:,}", _drawn(config)),
+        ("plays", n["plays"], _played(config, n["replays"])),
+        ("episodes in flight", n["in_flight"], "play.max_concurrent, or all plays"),
+        ("environment steps", n["environment_steps"], "at most"),
+        ("completions of the designer", n["designs"], "at most, hints included"),
+        ("sampled tokens", n["sampled_tokens"], "at most"),
+        ("rows that train", n["rows"], pieces),
+        ("optimizer steps", n["optimizer_steps"], every),
+    ]
+    console.print_table(f"{config.run.name}: {told['model']}, {size}", ("a step", "", ""), step)
+    whole = "every {} at its full length"
+    held = [
+        ("weights", "weights", ""),
+        ("gradients", "gradients", ""),
+        ("optimizer", "Adam", ""),
+        ("reference", "reference", "the first weights, where update.kl_coef is set"),
+        ("frozen", "designer", "the first weights, where run.mode is frozen-designer"),
+        ("activations", "activations", f"an estimate, {whole.format('row')}"),
+        ("logits", "logits", f"an estimate, {whole.format('row')}"),
+        ("cache", "keys and values", whole.format("episode in flight")),
+        ("updating", "while updating", "at most"),
+        ("playing", "while playing", "at most"),
+    ]
+    cells = [(what, _gib(needed[key]), note) for key, what, note in held]
+    console.print_table(f"memory of a process, of {told['processes']}", ("", "", ""), cells)
     stages = ", ".join(f"{s['max_turns']} from step {s['from_step']}" for s in told["stages"])
     print(f"Turns: {stages}.")
     print(
@@ -163,6 +129,18 @@ def show(told: dict[str, Any], config: Config) -> None:
     for warning in told["warnings"]:
         console.say(f"warning: {warning}")
     print("Nothing was loaded or started.")
+
+
+def _drawn(config: Config) -> str:
+    if config.run.mode == "fixed":
+        return f"drawn from {', '.join(config.pool.sources)}"
+    return f"new ones every {config.design.replay_steps} steps"
+
+
+def _played(config: Config, replays: str) -> str:
+    if config.run.mode == "fixed":
+        return f"{config.play.group_size} of each"
+    return f"{config.play.group_size} in each arm; {replays} where nothing is designed"
 
 
 def _gib(count: int) -> str:

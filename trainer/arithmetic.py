@@ -51,12 +51,14 @@ def batch(config: Config) -> Batch:
     _, turns = horizon(play, config.run.steps - 1)
     rehearsed = play.rehearsed * play.group_size
     replays = design.environments * play.group_size + rehearsed
-    plays = 2 * design.environments * play.group_size + rehearsed
-    drafts = design.environments * design.attempts
+    designs = config.run.mode != "fixed"
+    plays = replays + (design.environments * play.group_size if designs else 0)
+    drafts = design.environments * design.attempts if designs else 0
     programs = drafts * (1 + design.repair_rounds)
     hints = programs if design.method == "free_code" else 0
     pieces = update.minibatches * update.accumulation
-    rows = replays + (design.environments if design.train else 0)
+    trains = design.train and config.run.mode == "selfplay"
+    rows = replays + (design.environments if trains else 0)
     # TRL divides by groups of 2, and by the pieces of a step.
     rows += -rows % (2 * pieces)
     tokens = plays * turns * play.max_action_tokens
@@ -83,6 +85,7 @@ class Memory:
     gradients: int
     optimizer: int
     reference: int
+    frozen: int
     activations: int
     logits: int
     cache: int
@@ -90,7 +93,7 @@ class Memory:
     @property
     def held(self) -> int:
         """What stays between steps."""
-        return self.weights + self.gradients + self.optimizer + self.reference
+        return self.weights + self.gradients + self.optimizer + self.reference + self.frozen
 
     @property
     def updating(self) -> int:
@@ -131,6 +134,7 @@ def memory(
         weights = every * value_bytes + trained * _FLOAT32
     # Under adapters the reference is the same weights without them.
     reference = every * value_bytes if update.kl_coef and not model.lora_rank else 0
+    frozen = config.run.mode == "frozen-designer" and not model.lora_rank
     counted = batch(config)
     context = config.generation.context_tokens
     tokens = -(-counted.piece_rows // processes) * context
@@ -144,6 +148,7 @@ def memory(
         gradients=trained * _FLOAT32 // processes,
         optimizer=2 * trained * _FLOAT32 // processes,
         reference=reference // processes,
+        frozen=every * _FLOAT32 * frozen,
         activations=tokens * kept * value_bytes,
         logits=tokens * architecture.vocabulary * _FLOAT32 * _LOGIT_COPIES,
         cache=in_flight * context * architecture.cache_bytes(value_bytes),

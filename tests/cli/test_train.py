@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import pytest
 
 from spadework.cli import build_parser, main
 from spadework.commands.train import evaluation_items, resolve_config
+from trainer.config import preset_names
 
 
 def parse(*arguments: str) -> argparse.Namespace:
@@ -38,8 +40,6 @@ def test_model_and_endpoint_are_flags():
 
 
 def test_resume_starts_from_the_configuration_of_the_run(tmp_path: Path):
-    import json
-
     begun = resolve_config(parse("update.learning_rate=0.00025", "--run-dir", str(tmp_path)))
     (tmp_path / "config.json").write_text(json.dumps(begun.to_dict()))
     again = resolve_config(parse("--resume", "--run-dir", str(tmp_path)))
@@ -91,3 +91,37 @@ def test_a_run_of_another_version_is_named_as_such(tmp_path: Path, capsys):
     (tmp_path / "config.json").write_text('{"run": {"gone": 1}}')
     assert main(["train", "--resume", "--run-dir", str(tmp_path)]) == 2
     assert "config.json is not of this version" in capsys.readouterr().err
+
+
+def test_settings_may_follow_options(capsys):
+    arguments = ["train", "cpu-demo", "--seed", "3", "run.steps=7", "--dry-run", "--json"]
+    assert main(arguments) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["stages"] == [{"from_step": 1, "max_turns": 12}]
+    assert main([*arguments, "run.steps=0"]) == 2
+    with pytest.raises(SystemExit):
+        main([*arguments, "nonsense"])
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_every_preset_has_a_dry_run_that_loads_nothing(preset: str, capsys):
+    assert main(["train", preset, "--dry-run", "--processes", "8", "--gpu"]) == 0
+    shown = capsys.readouterr().out
+    for word in ("episodes in flight", "optimizer steps", "keys and values", "Turns: "):
+        assert word in shown
+    assert "Nothing was loaded or started." in shown
+
+
+def test_a_dry_run_of_the_published_scale_is_counted_by_hand(capsys):
+    arguments = ["--dry-run", "--json", "--gpu", "--processes", "8", "--memory-gib", "1"]
+    assert main(["train", "games-qwen3-4b", *arguments]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["batch"]["plays"] == told["batch"]["in_flight"] == 24 * 16 * 2
+    assert told["batch"]["environment_steps"] == 24 * 16 * 2 * 25
+    assert told["memory_bytes"]["weights"] == told["parameters"] * 4 // 8
+    assert any("1 GiB" in warning for warning in told["warnings"])
+
+
+def test_a_dry_run_of_an_unknown_model_says_what_would_do(capsys):
+    assert main(["train", "cpu-demo", "model.name=nobody/knows", "--dry-run"]) == 2
+    assert "config.json" in capsys.readouterr().err

@@ -19,6 +19,7 @@ from typing import Any
 from designer.archive_schema import migrate
 from designer.drafts import GateReport, Reason
 from designer.entries import Entry, EntryFilter, select
+from designer.forgetting import forget_steps, keep_former
 
 REFUSED_PREFIX = "refused:"
 IMPORTED_PREFIX = "imported:"
@@ -131,7 +132,7 @@ class Archive:
     def discard_from(self, step: int) -> None:
         """Forget everything of this step and later ones: for a run that resumes at `step`.
 
-        An environment that was designed before, and again since, stays.
+        An environment that was designed before, and again since, is what it was before.
         """
         self._discard(step, 2**62)
 
@@ -140,19 +141,8 @@ class Archive:
         self._discard(step, step)
 
     def _discard(self, first: int, last: int) -> None:
-        steps = {"first": first, "last": last}
         with self._connection as db:
-            for table, column in (
-                ("plays", "step"),
-                ("measurements", "step"),
-                ("environments", "created_step"),
-            ):
-                db.execute(f"DELETE FROM {table} WHERE {column} BETWEEN :first AND :last", steps)
-            db.execute(
-                "UPDATE environments SET designed_step = MAX(created_step, :first - 1)"
-                " WHERE designed_step BETWEEN :first AND :last",
-                steps,
-            )
+            forget_steps(db, first, last)
 
     def record_design(self, report: GateReport, step: int, number: int) -> str:
         """Store a draft and its verdict, refused ones too.
@@ -229,6 +219,7 @@ class Archive:
         kept = ("env_id", "created_step")
         updates = ", ".join(f"{name} = excluded.{name}" for name in row if name not in kept)
         with self._connection as db:
+            keep_former(db, env_id, step)
             db.execute(
                 f"INSERT INTO environments ({names}) VALUES ({marks})"
                 f" ON CONFLICT (env_id) DO UPDATE SET {updates}",

@@ -71,6 +71,16 @@ MIGRATIONS = (
     ALTER TABLE environments ADD COLUMN opinion INTEGER;
     ALTER TABLE environments ADD COLUMN opinion_reason TEXT NOT NULL DEFAULT '';
     """,
+    """
+    -- Rows of `environments` as they were before a later step designed the same program again:
+    -- a run that forgets that step has them back.
+    CREATE TABLE former (
+        env_id TEXT NOT NULL,
+        step INTEGER NOT NULL,         -- training step that designed it again
+        row_json TEXT NOT NULL,
+        PRIMARY KEY (env_id, step)
+    );
+    """,
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import sqlite3
@@ -112,7 +113,7 @@ def test_an_environment_designed_again_keeps_its_first_step(archive, make_report
     query = "SELECT created_step, designed_step FROM environments"
     assert rows(archive, query) == [(2, 6)]
     archive.discard_from(5)
-    assert rows(archive, query) == [(2, 4)]
+    assert rows(archive, query) == [(2, 2)]
 
 
 def test_a_resume_forgets_what_came_after(archive, make_report):
@@ -180,3 +181,32 @@ def test_an_archive_opens_again_and_a_newer_one_is_refused(tmp_path, make_report
         archive._connection.execute("PRAGMA user_version = 99")
     with pytest.raises(ArchiveError, match="newer"):
         Archive(path)
+
+
+def test_forgetting_a_step_gives_back_what_it_designed_again(archive, make_report):
+    first = make_report(1)
+    archive.record_design(first, 1, 0)
+    archive.record_design(make_report(2), 1, 1)
+    archive.record_opinion("program-1", True, "short")
+    tables = ("environments", "plays", "measurements", "former")
+    before = {table: rows(archive, f"SELECT * FROM {table} ORDER BY env_id") for table in tables}
+
+    def again(step: int) -> None:
+        request = dataclasses.replace(first.draft.request, document=f"d{step}", slot=5)
+        draft = dataclasses.replace(first.draft, request=request, hint=f"hint {step}")
+        archive.record_design(dataclasses.replace(first, draft=draft), step, 0)
+        archive.record_opinion("program-1", False, "long")
+        archive.record_plays("program-1", step, [play(1)])
+
+    again(3)
+    third = {table: rows(archive, f"SELECT * FROM {table} ORDER BY env_id") for table in tables}
+    again(4)
+    again(5)
+    assert archive.document_counts(before_step=6) == {"d5": 1}
+    archive.discard_from(4)
+    assert {t: rows(archive, f"SELECT * FROM {t} ORDER BY env_id") for t in tables} == third
+    archive.discard_step(3)
+    assert {t: rows(archive, f"SELECT * FROM {t} ORDER BY env_id") for t in tables} == before
+    assert archive.document_counts(before_step=6) == {}
+    archive.discard_from(1)
+    assert not any(rows(archive, f"SELECT * FROM {table}") for table in tables)

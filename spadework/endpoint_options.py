@@ -9,7 +9,7 @@ import argparse
 import dataclasses
 import re
 import typing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainer.endpoint_config import EndpointConfig
@@ -21,18 +21,27 @@ def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to a command; all but --endpoint itself go into a group."""
     from trainer.endpoint_config import EndpointConfig
 
-    group = parser.add_argument_group("a server of OpenAI's chat protocol that writes")
+    group = parser.add_argument_group("a server of OpenAI's chat protocol")
     types = typing.get_type_hints(EndpointConfig)
     texts = _documentation(EndpointConfig)
     for field in dataclasses.fields(EndpointConfig):
-        is_url = field.name == "url"
+        option = f"--endpoint-{field.name.replace('_', '-')}"
+        kind: dict[str, Any] = {
+            "type": types[field.name],
+            "metavar": {int: "N", float: "X"}.get(types[field.name], "NAME"),
+        }
+        if field.name == "url":
+            option, kind["metavar"] = "--endpoint", "URL"
+        elif field.name == "extra":
+            kind["metavar"] = "JSON"
+        elif types[field.name] is bool:
+            kind = {"action": "store_true"}
         group.add_argument(
-            "--endpoint" if is_url else f"--endpoint-{field.name.replace('_', '-')}",
+            option,
             dest=_PREFIX + field.name,
-            type=types[field.name],
             default=field.default,
-            metavar={int: "N", float: "X"}.get(types[field.name], "URL" if is_url else "NAME"),
             help=texts[field.name] + (f" (default: {field.default})" if field.default else ""),
+            **kind,
         )
 
 

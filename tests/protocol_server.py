@@ -45,6 +45,7 @@ class ProtocolServer:
 
     Attributes:
         write: The text of a completion, by the request's body.
+        calls: Names and arguments of the tools that it calls in the place of a text.
         faults: Taken from the front, one a request, before any completion.
         delay_s: Wait before each answer.
         with_usage: Whether answers tell tokens: one for each four characters.
@@ -56,6 +57,7 @@ class ProtocolServer:
 
     url: str = ""
     write: Callable[[dict[str, Any]], str] = lambda body: "Hello."
+    calls: Callable[[dict[str, Any]], list[tuple[str, str]]] = lambda body: []
     faults: list[Fault | None] = field(default_factory=list)
     delay_s: float = 0.0
     with_usage: bool = True
@@ -81,7 +83,8 @@ class ProtocolServer:
             self._now -= 1
 
     def completion(self, body: dict[str, Any]) -> bytes:
-        text = self.write(body)
+        calls = self.calls(body)
+        text = "" if calls else self.write(body)
         told = sum(len(message["content"]) for message in body["messages"]) // 4
         limit = body.get("max_tokens") or body.get("max_completion_tokens")
         written = min(len(text) // 4 + 1, limit)
@@ -90,7 +93,20 @@ class ProtocolServer:
         choice = {
             "index": 0,
             "finish_reason": "stop",
-            "message": {"role": "assistant", "content": text, "refusal": None},
+            "message": {
+                "role": "assistant",
+                "content": text or None,
+                "refusal": None,
+                "tool_calls": [
+                    {
+                        "id": f"server-{number}",
+                        "type": "function",
+                        "function": {"name": name, "arguments": arguments},
+                    }
+                    for number, (name, arguments) in enumerate(calls)
+                ]
+                or None,
+            },
             "logprobs": None,
         }
         answer = ChatCompletion.model_validate(

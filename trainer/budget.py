@@ -8,6 +8,7 @@ back with its answer.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,15 +18,25 @@ from trainer.endpoint_config import EndpointConfig
 # Tokens that a chat template writes around a message, and before all of them, at most.
 MESSAGE_TOKENS = 16
 TEMPLATE_TOKENS = 64
+# What it says about how tools are called, where there are any.
+TOOL_TOKENS = 512
 
 
-def most_prompt_tokens(messages: Sequence[dict[str, Any]], json_schema: str | None = None) -> int:
+def most_prompt_tokens(
+    messages: Sequence[dict[str, Any]],
+    json_schema: str | None = None,
+    tools: Sequence[dict[str, Any]] = (),
+) -> int:
     """An upper bound: tokenizers of bytes write no more than one token a byte.
 
     A schema counts as well, since there are servers that write it into the prompt.
     """
-    texts = sum(len(str(message["content"]).encode()) for message in messages)
+    texts = sum(len(str(message["content"] or "").encode()) for message in messages)
+    called = [message["tool_calls"] for message in messages if "tool_calls" in message]
     around = TEMPLATE_TOKENS + MESSAGE_TOKENS * len(messages)
+    around += TOOL_TOKENS if tools else 0
+    written = (json.dumps(value) for value in (*called, *tools))
+    texts += sum(len(text.encode()) for text in written)
     return texts + around + len((json_schema or "").encode())
 
 

@@ -21,6 +21,7 @@ import yaml
 from trainer.design_config import DESIGN_CHOICES, DESIGN_MINIMUM, DesignConfig
 from trainer.endpoint_config import ENDPOINT_MINIMUM, EndpointConfig
 from trainer.pool_config import POOL_MINIMUM, DifficultyConfig, PoolConfig
+from trainer.vllm_config import BACKENDS, TRANSFORMERS, VLLM_MINIMUM, VLLMConfig
 
 # Tested to be what `trainer.advantages` has, which imports more than a configuration may; and
 # PPO, whose critic is in `trainer.critic`.
@@ -76,12 +77,15 @@ class GenerationConfig:
     """How tokens are sampled, in both roles.
 
     Attributes:
+        backend: Who samples: `transformers` in this process, `vllm-colocated` in this process and
+            on its GPU, or `vllm-server`; see docs/generation.md.
         temperature: Of sampling and of the loss; one value, as both roles share one update.
         context_tokens: Longest prompt plus completion; an episode past it is truncated.
         threads: Torch threads while generating, beside a busy sandbox server.
         max_rows: Completions that the model in this process samples at once; others wait.
     """
 
+    backend: str = TRANSFORMERS
     temperature: float = 1.0
     context_tokens: int = 1024
     threads: int = 1
@@ -152,8 +156,9 @@ class UpdateConfig:
             rows; `dapo` and `bnpo` over all tokens; `dr_grpo` by a constant length).
         clip_low: Lower clip of the importance ratio (epsilon).
         clip_high: Upper clip (epsilon_high).
-        staleness_cap: Cap of the importance weight of designer rows, which were sampled up
-            to `replay_steps` updates ago.
+        staleness_cap: Cap of the importance weight of rows whose log-probabilities are not the
+            trainer's: of the designer, sampled up to `replay_steps` updates ago, and of all that
+            vLLM samples.
         entropy_coef: Weight of the entropy bonus.
         kl_coef: Weight of the divergence from the first weights (beta).
         max_grad_norm: Gradient clipping.
@@ -252,6 +257,7 @@ class Config:
 
     model: ModelConfig = field(default_factory=ModelConfig)
     generation: GenerationConfig = field(default_factory=GenerationConfig)
+    vllm: VLLMConfig = field(default_factory=VLLMConfig)
     design: DesignConfig = field(default_factory=DesignConfig)
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)
     pool: PoolConfig = field(default_factory=PoolConfig)
@@ -331,6 +337,7 @@ def validate(config: Config) -> None:
                 raise ConfigError(f"{section.name}.{name} is {value}; it must be at least {low}")
     for name, choices in DESIGN_CHOICES.items():
         _one_of(f"design.{name}", getattr(config.design, name), choices)
+    _check_backend(config)
     for part in (config.design, config.endpoint, config.pool, config.difficulty):
         if problem := part.problem():
             raise ConfigError(problem)
@@ -401,6 +408,30 @@ def _check_mode(config: Config) -> None:
         )
 
 
+def _check_backend(config: Config) -> None:
+    backend = config.generation.backend
+    if backend in ("openai", "endpoint"):
+        raise ConfigError(
+            f"generation.backend={backend}: a server of OpenAI's chat protocol gives text without "
+            "tokens and takes no weights, so what it plays cannot train; endpoint.url has it "
+            "design, and `spadework eval endpoint` has it play. Training back ends: "
+            + ", ".join(BACKENDS)
+        )
+    _one_of("generation.backend", backend, BACKENDS)
+    problem = config.vllm.problem(backend)
+    if problem:
+        raise ConfigError(problem)
+    if backend == TRANSFORMERS:
+        return
+    designs = config.run.mode == "selfplay" and not config.endpoint.url
+    if config.design.explore and designs:
+        raise ConfigError(
+            f"generation.backend={backend} needs design.explore=0: vLLM draws no even choices"
+        )
+    if config.model.lora_rank and config.vllm.weight_sync == "folder":
+        raise ConfigError("vllm.weight_sync=folder sends whole weights; use nccl with lora_rank")
+
+
 def horizon(play: PlayConfig, step: int) -> tuple[int, int]:
     """Stage and turn cap at a training step (from 0).
 
@@ -416,6 +447,7 @@ _MINIMUM = {
     **DESIGN_MINIMUM,
     **ENDPOINT_MINIMUM,
     **POOL_MINIMUM,
+    **VLLM_MINIMUM,
     "model.hidden_size": 8,
     "model.layers": 1,
     "model.heads": 1,

@@ -128,10 +128,19 @@ class Contest:
             ]
         return cls(client, plays, settings)
 
-    async def play(self, policy: Policy) -> list[Trajectory]:
-        """Every task, each as often as the settings say; in the order of `plays`."""
+    async def play(self, policy: Policy, *, cohorts: int = 1) -> list[Trajectory]:
+        """Every task, each as often as the settings say; in the order of `plays`.
+
+        Args:
+            policy: Who plays.
+            cohorts: 0 for who is not in this process; see `play_all`.
+        """
         trajectories, _ = await play_all(
-            self._client, policy, self.plays, max_concurrent=self._settings.max_concurrent
+            self._client,
+            policy,
+            self.plays,
+            max_concurrent=self._settings.max_concurrent,
+            cohorts=cohorts,
         )
         return trajectories
 
@@ -159,7 +168,7 @@ class Contest:
             "success_ci95": list(wilson_interval(wins, len(played))),
             "pass_at_k": self._pass_at_k(trajectories),
             "turns": mean([len(t.turns) for t in played]),
-            "tokens": mean([sum(end - start for start, end in t.spans) for t in played]),
+            "tokens": mean([t.sampled_tokens for t in played]),
             "by_environment": {
                 name: {"n": len(values), "mean_return": mean(values)}
                 for name, values in by_environment.items()

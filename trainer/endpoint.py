@@ -1,4 +1,4 @@
-"""Completions of any server that speaks OpenAI's chat protocol.
+"""Completions of any server that speaks OpenAI's chat protocol: designs, hints, and plays.
 
 Bounded in every direction: requests in flight, requests and tokens a minute, attempts, waits,
 tokens and money. What was answered is kept in a ledger, so that a run that ends here, for
@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx2
 import openai
+from openai.types.chat import ChatCompletionMessage
 
 from trainer.budget import Budget, BudgetSpentError, Usage, most_prompt_tokens
 from trainer.control_tokens import ControlTokens
@@ -26,6 +27,7 @@ from trainer.endpoint_config import EndpointConfig
 from trainer.ledger import Ledger
 from trainer.protocols import Answer, DesignRequest
 from trainer.rate import RateLimit
+from trainer.tagged_calls import tagged_call
 
 # Answers that another attempt may turn out better: timeouts, conflicts, limits, faults.
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
@@ -51,6 +53,43 @@ class _RetryError(Exception):
 
 
 @dataclass(frozen=True)
+class ChatRequest:
+    """One message that is wanted of a model.
+
+    Attributes:
+        messages: Of the protocol, earlier tool calls and their results included.
+        max_tokens: Longest completion.
+        seed: Of the sampling; part of what names the request in the ledger.
+        json_schema: That the answer must follow; None for any text.
+        tools: Schemas of what the model may call.
+        choices: Whole texts, one of which it must be; empty for anything. Only for servers with
+            `endpoint.structured_outputs`.
+    """
+
+    messages: Sequence[dict[str, Any]]
+    max_tokens: int
+    seed: int = 0
+    json_schema: str | None = None
+    tools: Sequence[dict[str, Any]] = ()
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came of a request.
+
+    Attributes:
+        text: The message; calls of tools in the sandbox's tags, after the rest of it.
+        tokens_out: Tokens that it had.
+        refusal: Why the server does not take the request, where that is for the request to bear.
+    """
+
+    text: str
+    tokens_out: int = 0
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
 class _Sent:
     """What became of a request that was sent.
 
@@ -68,7 +107,7 @@ class _Sent:
 
 
 class Endpoint:
-    """Completes the designer's requests; text only, so that what it writes never trains.
+    """A server of others; what it gives is text, without the tokens that training needs.
 
     Args:
         config: The server and the bounds.
@@ -146,11 +185,12 @@ class Endpoint:
         """
 
         async def one(request: DesignRequest) -> Answer | None:
-            async with self._slots:
-                answer = await self._answer(request, max_tokens)
+            reply = await self._reply(
+                ChatRequest(request.messages, max_tokens, request.seed, request.json_schema)
+            )
             if done is not None:
                 done()
-            return answer
+            return None if reply is None else Answer(reply.text, error=reply.refusal)
 
         self._failure = None
         # Nobody is cancelled when one fails: what is in flight is paid for, and is kept.
@@ -162,13 +202,33 @@ class Endpoint:
                 raise answer
         return [answer for answer in answers if not isinstance(answer, BaseException)]
 
-    async def _answer(self, request: DesignRequest, max_tokens: int) -> Answer | None:
-        body = self._body(request, max_tokens)
+    async def chat(self, request: ChatRequest) -> Reply:
+        """One message; many may be asked for at once.
+
+        Raises:
+            EndpointError: If the server fails or cannot be reached, or the budget does not reach.
+        """
+        reply = await self._reply(request)
+        if reply is None:
+            self._failure = EndpointError(
+                f"the budget is spent: {self.spent()}; raise endpoint.budget_tokens or "
+                "endpoint.budget_money, and what a ledger holds is not paid for again"
+            )
+            raise self._failure
+        return reply
+
+    async def _reply(self, request: ChatRequest) -> Reply | None:
+        body = self._body(request)
         key = self._ledger.key(body)
         known = self._ledger.answer(key)
         if known is not None:
-            return Answer(known)
-        most = Usage(1, most_prompt_tokens(body["messages"], request.json_schema), max_tokens)
+            return Reply(known.text, known.tokens_out)
+        prompt_tokens = most_prompt_tokens(body["messages"], request.json_schema, request.tools)
+        most = Usage(1, prompt_tokens, request.max_tokens)
+        async with self._slots:
+            return await self._ask(key, body, most)
+
+    async def _ask(self, key: str, body: dict[str, Any], most: Usage) -> Reply | None:
         for attempt in range(1, self._config.attempts + 1):
             if self._failure is not None:
                 raise self._failure
@@ -186,21 +246,30 @@ class Endpoint:
                 raise
         raise AssertionError("the last attempt returns or raises")
 
-    def _body(self, request: DesignRequest, max_tokens: int) -> dict[str, Any]:
-        plain = self._control.plain
+    def _body(self, request: ChatRequest) -> dict[str, Any]:
+        plain = self._control.plain_everywhere
         body: dict[str, Any] = {
             "model": self._config.model,
             "messages": [{**m, "content": plain(m["content"])} for m in request.messages],
             "temperature": self._temperature,
             "seed": request.seed,
-            self._config.length_parameter: max_tokens,
+            self._config.length_parameter: request.max_tokens,
         }
+        # Fields that the protocol has not are for the client to pass on.
+        extra: dict[str, Any] = {}
+        if request.tools:
+            body["tools"] = plain(list(request.tools))
+        if request.choices:
+            extra["structured_outputs"] = {"choice": list(request.choices)}
+        extra |= json.loads(self._config.extra or "{}")
+        if extra:
+            body["extra_body"] = extra
         if request.json_schema:
             schema = {"name": "environment", "schema": json.loads(request.json_schema)}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         return body
 
-    async def _attempt(self, key: str, body: dict[str, Any], most: Usage) -> Answer:
+    async def _attempt(self, key: str, body: dict[str, Any], most: Usage) -> Reply:
         """Send a request once.
 
         Raises:
@@ -228,7 +297,7 @@ class Endpoint:
             await self.budget.settle(reserved, sent.usage)
         if sent.error is not None:
             raise sent.error
-        return Answer(sent.text or "", error=sent.refusal)
+        return Reply(sent.text or "", sent.usage.tokens_out, sent.refusal)
 
     async def _send(self, body: dict[str, Any], most: Usage) -> _Sent:
         lost = Usage(1, most.tokens_in, most.tokens_out, assumed=1)
@@ -264,7 +333,7 @@ class Endpoint:
             )
         self._answered = True
         # JSON can hold halves of characters, which no file and no other request could.
-        text = (choices[0].message.content or "").encode("utf-8", "replace").decode()
+        text = _text(choices[0].message).encode("utf-8", "replace").decode()
         usage = answer.usage
         if usage is None:
             written = min(most.tokens_out, len(text.encode()))
@@ -296,6 +365,20 @@ class Endpoint:
         wait_s = min(config.backoff_first_s * 2 ** (attempt - 1), config.backoff_most_s)
         # Between half of it and all of it.
         return max(asked_s, wait_s * (1 - self._jitter.random() / 2))
+
+
+def _text(message: ChatCompletionMessage) -> str:
+    """A message as one text: its calls of tools in tags, as environments read them."""
+    calls = [call.function for call in message.tool_calls or () if call.type == "function"]
+    tagged = [tagged_call(call.name, _arguments(call.arguments)) for call in calls]
+    return "\n".join([message.content, *tagged] if message.content else tagged)
+
+
+def _arguments(text: str) -> Any:
+    try:
+        return json.loads(text or "{}")
+    except ValueError:
+        return text  # the environment says what is wrong with it
 
 
 def _retry_after_s(headers: httpx2.Headers) -> float:

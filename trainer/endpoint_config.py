@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 MILLION = 1_000_000
@@ -13,12 +14,16 @@ class EndpointConfig:
     """A server that speaks OpenAI's chat protocol.
 
     Attributes:
-        url: Base URL (`.../v1`) of the server that designs instead of the trained model; what
-            it writes never trains. Empty for none.
+        url: Base URL (`.../v1`) of the server. In a run it designs instead of the trained
+            model; what it writes never trains. Empty for none.
         model: Name of the model there.
         key_variable: Environment variable that holds its key; unset means no key.
         length_parameter: What the server calls the longest completion: `max_tokens`, or
             `max_completion_tokens` where it refuses that.
+        extra: Further fields of each request, as a JSON object: what a server knows beyond the
+            protocol, such as {"chat_template_kwargs": {"enable_thinking": false}}.
+        structured_outputs: Whether the server is a vLLM, which takes grammars by its own field
+            `structured_outputs`; needed to constrain actions.
         concurrency: Requests in flight at once.
         requests_per_minute: Requests in any 60 s; 0 for no limit.
         tokens_per_minute: Tokens, prompts and completions, in any 60 s; 0 for no limit.
@@ -38,6 +43,8 @@ class EndpointConfig:
     model: str = ""
     key_variable: str = "OPENAI_API_KEY"
     length_parameter: str = "max_tokens"
+    extra: str = ""
+    structured_outputs: bool = False
     concurrency: int = 8
     requests_per_minute: int = 0
     tokens_per_minute: int = 0
@@ -60,6 +67,12 @@ class EndpointConfig:
             return f"endpoint.length_parameter is {self.length_parameter!r}; it must be {names}"
         if self.budget_money and not (self.price_in or self.price_out):
             return "endpoint.budget_money needs endpoint.price_in and endpoint.price_out"
+        try:
+            extra = json.loads(self.extra or "{}")
+        except ValueError as error:
+            return f"endpoint.extra is no JSON: {error}"
+        if not isinstance(extra, dict):
+            return f"endpoint.extra is {self.extra}; it must be a JSON object"
         return ""
 
     def money(self, tokens_in: int, tokens_out: int) -> float:

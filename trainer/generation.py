@@ -99,9 +99,16 @@ class GenerationCount:
 
 
 class Generator(Protocol):
-    """Anything that samples completions, for any number of callers at once."""
+    """Anything that samples completions, for any number of callers at once.
+
+    Attributes:
+        count: What it did.
+        exact: Whether its log-probabilities are those that the trainer computes. If not, the
+            update computes its own and weighs by their ratio.
+    """
 
     count: GenerationCount
+    exact: bool
 
     async def generate(self, request: GenerationRequest) -> Completion:
         """Sample one completion.

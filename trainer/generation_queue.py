@@ -28,9 +28,11 @@ class Engine(Protocol):
 
     Attributes:
         max_rows: Rows that it takes at most.
+        exact: See `Generator`.
     """
 
     max_rows: int
+    exact: bool
 
     @property
     def rows(self) -> int:
@@ -82,6 +84,7 @@ class GenerationQueue:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.exact = engine.exact
         # Each entry is one request, or all of a batch.
         self._waiting: deque[list[_Ticket]] = deque()
         self._incomplete: dict[Batch, list[_Ticket]] = {}

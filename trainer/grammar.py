@@ -20,6 +20,23 @@ class Grammar:
     json_schema: str = ""
     choices: tuple[str, ...] = ()
 
+    def ebnf(self) -> str:
+        """The same in xgrammar's notation, for a server that samples under it.
+
+        Raises:
+            ValueError: If the schema cannot be a grammar.
+        """
+        if not self.json_schema:
+            return "root ::= " + " | ".join(json.dumps(choice) for choice in self.choices)
+        try:
+            # One spelling only: spaces are not decisions worth learning about.
+            grammar = xgrammar.Grammar.from_json_schema(
+                self.json_schema, any_whitespace=False, separators=(",", ":")
+            )
+        except RuntimeError as error:
+            raise ValueError(f"the grammar does not compile: {error}") from error
+        return str(grammar)
+
 
 class GrammarCompiler:
     """Compiles grammars for one tokenizer, each once.
@@ -49,15 +66,24 @@ class GrammarCompiler:
 
     def _compile(self, grammar: Grammar) -> xgrammar.CompiledGrammar:
         try:
-            if grammar.json_schema:
-                # One spelling only: spaces are not decisions worth learning about.
-                return self._compiler.compile_json_schema(
-                    grammar.json_schema, any_whitespace=False, separators=(",", ":")
-                )
-            texts = " | ".join(json.dumps(choice) for choice in grammar.choices)
-            return self._compiler.compile_grammar(f"root ::= {texts}")
+            return self._compiler.compile_grammar(grammar.ebnf())
         except RuntimeError as error:
             raise ValueError(f"the grammar does not compile: {error}") from error
+
+    def allowed(self, grammar: Grammar, token_ids: Sequence[int]) -> list[AllowedTokens]:
+        """By token of a completion sampled elsewhere, what its grammar allowed there.
+
+        Raises:
+            ValueError: If the grammar does not compile, or a token is not among what it allowed.
+        """
+        matcher = self.matcher(grammar)
+        places: list[AllowedTokens] = []
+        for token_id in token_ids:
+            logits = torch.zeros(1, self._info.vocab_size)
+            places += constrain(logits, [matcher], self.known_masks)
+            if not matcher.is_terminated() and not matcher.accept_token(token_id):
+                raise ValueError(f"token {token_id} is not among what its grammar allowed")
+        return places
 
 
 AllowedTokens = tuple[int, ...] | None

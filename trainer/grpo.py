@@ -22,7 +22,7 @@ from trl.trainer.utils import pad, split_tensor_dict
 
 from trainer.config import Config
 from trainer.models import compute_dtype
-from trainer.rows import Row, TokenChoices, inert_row
+from trainer.rows import NOT_DECIDED, Row, TokenChoices, inert_row
 
 
 class SelfPlayGRPOTrainer(GRPOTrainer):
@@ -139,7 +139,12 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
                 torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
                 batch["completion_ids"].size(1),
             )
-        return torch.exp(current - sampled).clamp(max=self._staleness_cap)
+        weights = torch.exp(current - sampled).clamp(max=self._staleness_cap)
+        decided = self._choices.index != NOT_DECIDED
+        gap = (current - sampled).abs()[decided]
+        # By TRL's own way of logging, which is where the run's metrics look.
+        self._metrics["train"]["sampling_gap"].append(gap.mean().item() if len(gap) else 0.0)
+        return weights
 
     @torch.no_grad()
     def _logps_before_update(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,19 @@ LEDGER_FILE = "endpoint.jsonl"
 
 class LedgerError(RuntimeError):
     """The file is no ledger; the message names the line."""
+
+
+@dataclass(frozen=True)
+class KeptAnswer:
+    """An answer of an earlier run.
+
+    Attributes:
+        text: As it was.
+        tokens_out: Tokens that it had.
+    """
+
+    text: str
+    tokens_out: int
 
 
 class Ledger:
@@ -44,13 +58,14 @@ class Ledger:
         """Name of a request."""
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:32]
 
-    def answer(self, key: str) -> str | None:
-        """The text that an earlier run got for the request; None if none did."""
+    def answer(self, key: str) -> KeptAnswer | None:
+        """What an earlier run got for the request; None if none did."""
         if self._path is None or key not in self._places:
             return None
         with self._path.open("rb") as file:
             file.seek(self._places[key])
-            return str(json.loads(file.readline())["text"])
+            row = json.loads(file.readline())
+        return KeptAnswer(str(row["text"]), row["tokens_out"])
 
     def record(self, key: str, text: str | None, usage: Usage) -> None:
         """Keep an answer, or (None) a request that was paid for in vain."""

@@ -158,6 +158,13 @@ def _stop_at_turn_end(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
         model.generation_config.eos_token_id = [*ends, end_id]
 
 
+def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> set[int]:
+    """The tokens that end a completion."""
+    declared = model.generation_config.eos_token_id
+    ids = [declared] if isinstance(declared, int) else list(declared or ())
+    return {*ids, tokenizer.eos_token_id} - {None}
+
+
 def character_tokenizer() -> PreTrainedTokenizerFast:
     """A tokenizer of printable ASCII, one token a character, with a chat template.
 

@@ -25,7 +25,8 @@ class Row:
         advantages: By completion token, unitless.
         logprobs: By completion token, as sampled.
         allowed: By completion token, what its grammar allowed; None for anything.
-        stale: Whether the weights have moved since the row was sampled.
+        stale: Whether its log-probabilities are not those of the weights as they are: these have
+            moved since it was sampled, or another engine computed them.
     """
 
     role: str

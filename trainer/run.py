@@ -25,7 +25,7 @@ from trainer.designing import DesignRound
 from trainer.evaluation import EvaluationSuite, RandomPolicy
 from trainer.frozen import first_weights
 from trainer.generation import Generator
-from trainer.generation_queue import GenerationQueue
+from trainer.generators import generator_for, in_process
 from trainer.grpo import SelfPlayGRPOTrainer, grpo_arguments
 from trainer.ledger import LEDGER_FILE, Ledger
 from trainer.models import load_model, lora_config
@@ -37,7 +37,6 @@ from trainer.runfolder import STATE_FILE, RunFolder, checkpoint_step
 from trainer.selfplay import SelfPlay, set_seeds, update_threads
 from trainer.summary import summarize, summary_table
 from trainer.tool_calls import ToolCallFormat
-from trainer.transformers_engine import TransformersEngine
 from trainer.writers import ModelWriter
 
 if TYPE_CHECKING:
@@ -47,6 +46,7 @@ UPDATE_METRICS = {
     "loss": "update/loss",
     "entropy": "update/entropy",
     "grad_norm": "update/grad_norm",
+    "sampling_gap": "update/sampling_gap",
 }
 
 
@@ -95,7 +95,7 @@ async def run(
     model, tokenizer = load_model(
         config.model, context_tokens=config.generation.context_tokens, seed=config.run.seed
     )
-    generator = make_generator(config, model, tokenizer)
+    generator = generator_for(config, model, tokenizer)
     suite = await EvaluationSuite.register(
         client, evaluation_items, config.evaluation, config.play
     )
@@ -117,15 +117,6 @@ async def run(
     folder.write_json("summary.json", summary)
     console.print(summary_table(summary))
     return summary
-
-
-def make_generator(config: Config, model: Any, tokenizer: Any) -> Generator:
-    """What samples from a model of the run."""
-    generation = config.generation
-    engine = TransformersEngine(
-        model, tokenizer, max_rows=generation.max_rows, threads=generation.threads
-    )
-    return GenerationQueue(engine)
 
 
 def _critic(config: Config, model: Any) -> Critic | None:
@@ -167,7 +158,7 @@ class _Session:
             if config.run.mode == "frozen-designer":
                 # Before any training: the checkpoint of a resumed run is loaded later, by TRL.
                 frozen = first_weights(model, adapters=config.model.lora_rank > 0)
-                designing = make_generator(config, frozen, tokenizer)
+                designing = in_process(config, frozen, tokenizer)
                 generators.append(designing)
             writer = self._writer(designing)
             self._design_round = DesignRound(designer, writer, config.design)
@@ -259,6 +250,8 @@ class _Session:
 
         def collect(step: int) -> list[Row]:
             rows = asyncio.run_coroutine_threadsafe(self.selfplay.collect(step), loop).result()
+            for row in rows:
+                row.stale = row.stale or not self._generator.exact
             recorder.begin_update()
             return rows
 

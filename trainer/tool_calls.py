@@ -8,12 +8,13 @@ sampled: it is what trains.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 from trl.chat_template_utils import add_response_schema, parse_response, supports_tool_calling
+
+from trainer.tagged_calls import tagged_call
 
 # Not in any template, and not touched by the trimming that templates do.
 _MARK_RESULT = "@@3@@"
@@ -85,7 +86,8 @@ class ToolCallFormat:
         )
         calls = [call["function"] for call in parsed.get("tool_calls") or ()]
         if calls:
-            return NativeAction("\n".join(map(_tagged, calls)), calls=True)
+            tagged = (tagged_call(call["name"], call["arguments"]) for call in calls)
+            return NativeAction("\n".join(tagged), calls=True)
         content = parsed["content"].strip()
         if not content:  # nothing was said: a thought that was never closed, or the end at once
             return NativeAction("", calls=False)
@@ -93,10 +95,3 @@ class ToolCallFormat:
         if "<tool_call>" in content or "<answer>" in content:
             return NativeAction(content, calls=False)
         return NativeAction(f"<answer>{content}</answer>", calls=False)
-
-
-def _tagged(call: dict[str, Any]) -> str:
-    said = {"name": call["name"], "arguments": call["arguments"]}
-    # A value that closes the tag would end the call early.
-    text = json.dumps(said, ensure_ascii=False).replace("</", "<\\/")
-    return f"<tool_call>{text}</tool_call>"

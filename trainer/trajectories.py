@@ -60,6 +60,7 @@ class Trajectory:
         turns: What was seen, done and earned.
         episode_return: None for a lost play.
         fault: Why a lost play was lost: an outcome's name, or the error's.
+        written_tokens: That a server's model wrote, as the server counts them.
     """
 
     play: Play
@@ -74,6 +75,12 @@ class Trajectory:
     terminated: bool = False
     truncated: bool = False
     fault: str = ""
+    written_tokens: int = 0
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Tokens that the agent wrote."""
+        return self.written_tokens + sum(end - start for start, end in self.spans)
 
     @property
     def lost(self) -> bool:

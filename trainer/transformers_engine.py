@@ -22,6 +22,7 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from trainer.generation import Completion, GenerationRequest
 from trainer.grammar import AllowedTokens, GrammarCompiler, constrain
+from trainer.models import stop_ids
 
 # Blocks whose rows wait for their next turn; past it, they are brought together in one, which
 # bounds what is kept of rows that have gone on elsewhere.
@@ -71,6 +72,8 @@ class TransformersEngine:
         threads: Torch threads while generating.
     """
 
+    exact = True
+
     def __init__(
         self,
         model: PreTrainedModel,
@@ -82,7 +85,7 @@ class TransformersEngine:
         self.max_rows = max_rows
         self._model = model
         self._pad_id = tokenizer.pad_token_id
-        self._stop_ids = _stop_ids(model, tokenizer)
+        self._stop_ids = stop_ids(model, tokenizer)
         vocab_size = model.config.get_text_config().vocab_size
         self._compiler = GrammarCompiler(tokenizer, vocab_size, sorted(self._stop_ids))
         self._threads = threads
@@ -317,9 +320,3 @@ def _drawn(logprobs: torch.Tensor, generators: Sequence[random.Random]) -> torch
     shares = [rng.getrandbits(40) / 2**40 for rng in generators]
     wanted = torch.tensor(shares, dtype=torch.float64)[:, None] * cumulative[:, -1:]
     return torch.searchsorted(cumulative, wanted, right=True)[:, 0]
-
-
-def _stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> set[int]:
-    declared = model.generation_config.eos_token_id
-    ids = [declared] if isinstance(declared, int) else list(declared or ())
-    return {*ids, tokenizer.eos_token_id} - {None}

@@ -2,8 +2,9 @@
 
 MODEL is a model as `train` takes it, the folder of a run (its newest checkpoint), or a policy
 without a model: `random`, `oracle` (each program's own solution) or `scripted:FILE` (an action a
-line, over and over). All play the same worlds; every model is compared with the first one, task
-by task.
+line, over and over). `endpoint` is the model behind --endpoint, `endpoint:NAME` another of that
+server; with --out, what it answered is kept, and not paid for again. All play the same worlds;
+every model is compared with the first one, task by task.
 """
 
 from __future__ import annotations
@@ -13,18 +14,25 @@ import asyncio
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spadework.endpoint_options import add_endpoint_arguments
 from spadework.sandbox import add_server_arguments
 
 if TYPE_CHECKING:
+    from trainer.contest import Contest
+    from trainer.endpoint_config import EndpointConfig
     from trainer.policies import Policy
     from trainer.protocols import EvaluationItem, SandboxClient
     from trainer.trajectories import Trajectory
 
 SUMMARY = "measure models on environments"
 HELD_OUT = "held-out"
+ENDPOINT = "endpoint"
+# What servers answered, beside a transcript a model.
+ANSWERS = "answers-of-endpoints.jsonl"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,13 +74,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, metavar="DIR", help="keep the transcripts and the summary there"
     )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.add_argument(
+        "--tool-calling",
+        choices=("tags", "native"),
+        default="tags",
+        help="how models use tools: by the sandbox's tags, or as their chat template or server "
+        "has it (default: tags)",
+    )
     add_server_arguments(parser)
+    add_endpoint_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from spadework import console
     from spadework.sandbox import server_address
+    from trainer.endpoint import EndpointError
     from trainer.evaluation import EvaluationError
+    from trainer.ledger import LedgerError
 
     for name in ("seeds", "samples", "max_turns", "max_action_tokens"):
         if getattr(args, name) < 1:
@@ -81,11 +99,12 @@ def run(args: argparse.Namespace) -> int:
         raise console.UsageError("--temperature must be at least 0")
     if len(set(args.models)) < len(args.models):
         raise console.UsageError("a model is named twice")
+    endpoint = endpoint_of(args, [name for name in args.models if _is_endpoint(name)])
     items = [item for suite in args.suite or [HELD_OUT] for item in suite_items(suite)]
     try:
         with server_address(args, [args.runtime]) as address:
-            summary = asyncio.run(_evaluate(args, address, items))
-    except EvaluationError as error:
+            summary = asyncio.run(_evaluate(args, address, items, endpoint))
+    except (EvaluationError, EndpointError, LedgerError) as error:
         raise console.CommandError(str(error)) from error
     if args.out is not None:
         (args.out / "summary.json").write_text(json.dumps(summary, indent=1), encoding="utf-8")
@@ -137,7 +156,10 @@ def _archived(path: Path) -> list[EvaluationItem]:
 
 
 async def _evaluate(
-    args: argparse.Namespace, address: str, items: Sequence[EvaluationItem]
+    args: argparse.Namespace,
+    address: str,
+    items: Sequence[EvaluationItem],
+    endpoint: EndpointConfig,
 ) -> dict[str, Any]:
     from sandbox_api import AsyncSandboxClient
 
@@ -154,8 +176,11 @@ async def _evaluate(
         with console.progress("playing", len(args.models)) as bar:
             for name in args.models:
                 bar.describe(f"playing {name}, {len(contest.plays)} episodes")
-                policy = await asyncio.to_thread(make_policy, name, client, args)
-                trajectories = await contest.play(policy)
+                if _is_endpoint(name):
+                    trajectories = await _play_endpoint(name, contest, endpoint, args)
+                else:
+                    policy = await asyncio.to_thread(make_policy, name, client, args)
+                    trajectories = await contest.play(policy)
                 results[name] = contest.summary(trajectories)
                 if first is None:
                     first = trajectories
@@ -171,6 +196,56 @@ async def _evaluate(
         **{name: getattr(args, name) for name in ("seeds", "samples", "temperature", "seed")},
         "models": results,
     }
+
+
+def endpoint_of(args: argparse.Namespace, wanted: Sequence[str]) -> EndpointConfig:
+    """The server that the options name, where one is wanted.
+
+    Raises:
+        UsageError: If it is missing, or cannot do what is asked for.
+    """
+    from spadework.console import UsageError
+    from spadework.endpoint_options import endpoint_config
+
+    config = endpoint_config(args)
+    if wanted and not config.url:
+        raise UsageError(f"{wanted[0]} needs --endpoint and --endpoint-model")
+    if wanted and args.constrain_actions and not config.structured_outputs:
+        raise UsageError(
+            "--constrain-actions: a server of OpenAI's protocol takes no lists of actions; if it "
+            "is a vLLM, say so by --endpoint-structured-outputs"
+        )
+    return config
+
+
+def _is_endpoint(name: str) -> bool:
+    return name == ENDPOINT or name.startswith(f"{ENDPOINT}:")
+
+
+async def _play_endpoint(
+    name: str, contest: Contest, config: EndpointConfig, args: argparse.Namespace
+) -> list[Trajectory]:
+    from spadework import console
+    from trainer.conversations import ConversationSettings
+    from trainer.endpoint import Endpoint
+    from trainer.endpoint_policy import EndpointPolicy
+    from trainer.ledger import Ledger
+
+    model = name.partition(":")[2] or config.model
+    ledger = Ledger(args.out / ANSWERS) if args.out is not None else None
+    endpoint = Endpoint(replace(config, model=model), temperature=args.temperature, ledger=ledger)
+    settings = ConversationSettings(
+        args.max_action_tokens,
+        args.system_prompt,
+        native_tools=args.tool_calling == "native",
+        constrain_actions=args.constrain_actions,
+        seed=args.seed,
+    )
+    try:
+        return await contest.play(EndpointPolicy(endpoint, settings), cohorts=0)
+    finally:
+        console.announce(f"endpoints, up to {name}: {endpoint.spent()}")
+        await endpoint.aclose()
 
 
 def make_policy(name: str, client: SandboxClient, args: argparse.Namespace) -> Policy:
@@ -206,6 +281,7 @@ def _model_policy(name: str, args: argparse.Namespace) -> Policy:
     from trainer.models import load_model
     from trainer.policies import ModelPolicy
     from trainer.runfolder import RunFolder
+    from trainer.tool_calls import ToolCallFormat
     from trainer.transformers_engine import TransformersEngine
 
     checkpoint = RunFolder(Path(name)).newest_checkpoint()
@@ -215,9 +291,10 @@ def _model_policy(name: str, args: argparse.Namespace) -> Policy:
     )
     generator = GenerationQueue(TransformersEngine(model, tokenizer))
     generator.begin(args.seed)
+    native = ToolCallFormat(tokenizer) if args.tool_calling == "native" else None
     return ModelPolicy(
         generator,
-        ChatFormat(tokenizer, args.system_prompt, thinking=args.thinking),
+        ChatFormat(tokenizer, args.system_prompt, native, thinking=args.thinking),
         max_action_tokens=args.max_action_tokens,
         context_tokens=args.context_tokens,
         temperature=args.temperature,

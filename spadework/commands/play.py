@@ -1,8 +1,8 @@
-"""Play one environment: by hand, with given actions, at random, or by its own oracle.
+"""Play one environment: by hand, with given actions, at random, by its oracle or by a model.
 
 By hand: type an action a turn; end of input (Ctrl-D) stops. The random policy chooses
-among the actions that the environment lists in info["actions"]. Exits with 1 if the
-program failed.
+among the actions that the environment lists in info["actions"]; with --policy endpoint, the
+model behind --endpoint plays. Exits with 1 if the program failed.
 """
 
 from __future__ import annotations
@@ -10,16 +10,20 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spadework import console
 from spadework.console import CommandError, UsageError
+from spadework.endpoint_options import add_endpoint_arguments, endpoint_config
 from spadework.sandbox import add_server_arguments
 
 if TYPE_CHECKING:
     from sandbox_api import Episode, SandboxClient
+
+    from spadework.model_player import ModelPlayer
 
 SUMMARY = "play an environment, by hand or by a policy"
 
@@ -30,7 +34,9 @@ Policy = Callable[[str, dict[str, Any], int], str | None]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="Python source of a program")
     who = parser.add_mutually_exclusive_group()
-    who.add_argument("--policy", choices=("random", "oracle"), help="who plays instead of you")
+    who.add_argument(
+        "--policy", choices=("random", "oracle", "endpoint"), help="who plays instead of you"
+    )
     who.add_argument(
         "--actions", nargs="+", metavar="ACTION", help="play these actions, then stop"
     )
@@ -45,7 +51,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--entry", default="", help="class or function to construct")
     parser.add_argument("--runtime", default="", help="runtime of the server (default: stdlib)")
     parser.add_argument("--json", action="store_true", help="print the transcript as JSON")
+    parser.add_argument("--system-prompt", default="", help="system message of the model")
+    parser.add_argument(
+        "--max-action-tokens", type=int, default=512, help="longest message of it (default: 512)"
+    )
+    parser.add_argument("--temperature", type=float, default=0.6, help="of it (default: 0.6)")
+    parser.add_argument(
+        "--tool-calling",
+        choices=("tags", "native"),
+        default="tags",
+        help=(
+            "how it uses tools: by the sandbox's tags, or by the protocol's own field "
+            "(default: tags)"
+        ),
+    )
     add_server_arguments(parser)
+    add_endpoint_arguments(parser)
 
 
 def _json_object(text: str) -> dict[str, Any]:
@@ -66,8 +87,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json and not args.policy and not args.actions:
         raise UsageError("--json needs --policy or --actions: by hand there is nobody to read it")
     source = read_source(args.file)
-    with server_address(args, [args.runtime]) as address, SandboxClient(address) as client:
-        transcript = play(args, source, client)
+    with (
+        _model(args) as model,
+        server_address(args, [args.runtime]) as address,
+        SandboxClient(address) as client,
+    ):
+        transcript = play(args, source, client, model)
     if args.json:
         console.print_json(transcript)
     elif transcript["outcome"] != "COMPLETED":
@@ -94,8 +119,44 @@ def read_source(path: Path) -> str:
         raise CommandError(f"cannot read {path}: it is not UTF-8 text") from error
 
 
-def play(args: argparse.Namespace, source: str, client: SandboxClient) -> dict[str, Any]:
+@contextmanager
+def _model(args: argparse.Namespace) -> Iterator[ModelPlayer | None]:
+    """The model behind --endpoint, where it plays."""
+    config = endpoint_config(args)
+    if args.policy != "endpoint":
+        yield None
+        return
+    if not config.url:
+        raise UsageError("--policy endpoint needs --endpoint and --endpoint-model")
+    from spadework.model_player import ModelPlayer
+    from trainer.conversations import ConversationSettings
+
+    settings = ConversationSettings(
+        args.max_action_tokens,
+        args.system_prompt,
+        native_tools=args.tool_calling == "native",
+        seed=args.seed,
+    )
+    player = ModelPlayer(config, settings, args.temperature)
+    try:
+        yield player
+    finally:
+        player.close()
+
+
+def play(
+    args: argparse.Namespace,
+    source: str,
+    client: SandboxClient,
+    model: ModelPlayer | None = None,
+) -> dict[str, Any]:
     """Play one episode; returns its transcript.
+
+    Args:
+        args: Of the command.
+        source: The program.
+        client: Connected.
+        model: Who plays, for `--policy endpoint`.
 
     Raises:
         CommandError: If the service failed, or the policy cannot play this program.
@@ -134,7 +195,7 @@ def play(args: argparse.Namespace, source: str, client: SandboxClient) -> dict[s
     transcript["observation"] = observation
     say: Callable[[str], None] = (lambda _: None) if args.json else console.say
     say(observation)
-    policy = _policy(args, client, episode)
+    policy = model.policy(observation, episode.tools) if model else _policy(args, client, episode)
     info = episode.info
     while True:
         turn = len(transcript["turns"])

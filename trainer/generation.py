@@ -129,3 +129,7 @@ class Generator(Protocol):
         Only while nobody waits for a completion.
         """
         ...
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+        ...

@@ -107,6 +107,9 @@ class GenerationQueue:
         """No request will name this key any more."""
         self._engine.forget(key)
 
+    def close(self) -> None:
+        """Nothing to let go of: the engine ends with its process."""
+
     async def generate(self, request: GenerationRequest) -> Completion:
         """Sample one completion, together with what else waits.
 

@@ -215,6 +215,7 @@ class _Session:
         return self._endpoint.spent() if self._endpoint is not None else ""
 
     async def aclose(self) -> None:
+        self._generator.close()
         if self._endpoint is not None:
             await self._endpoint.aclose()
 

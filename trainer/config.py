@@ -160,7 +160,8 @@ class UpdateConfig:
             trainer's: of the designer, sampled up to `replay_steps` updates ago, and of all that
             vLLM samples.
         entropy_coef: Weight of the entropy bonus.
-        kl_coef: Weight of the divergence from the first weights (beta).
+        kl_coef: Weight of the divergence from the first weights (beta): r - log r - 1 by token,
+            times the importance ratio, so that its gradient is unbiased (arXiv:2512.02556).
         max_grad_norm: Gradient clipping.
         gradient_checkpointing: Whether activations are computed again instead of kept: less
             memory, a third more time.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from accelerate import Accelerator
 
+from trainer import processes
 from trainer.config import Config, ConfigError
 from trainer.generation import Generator
 from trainer.generation_queue import GenerationQueue
@@ -32,6 +33,11 @@ def generator_for(config: Config, model: Any, tokenizer: Any) -> Generator:
     generation = config.generation
     if generation.backend not in (COLOCATED, SERVER):
         return in_process(config, model, tokenizer)
+    if processes.count() > 1:
+        raise ConfigError(
+            f"generation.backend={generation.backend} takes its weights from a single process; "
+            "launch one, or several with generation.backend=transformers"
+        )
     try:
         import vllm  # noqa: F401
     except ImportError as error:

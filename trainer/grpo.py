@@ -8,7 +8,8 @@ checkpoints, distribution) is TRL's and accelerate's.
 from __future__ import annotations
 
 import contextlib
-import tempfile
+import itertools
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,18 @@ from typing import Any
 import torch
 from datasets import Dataset
 from peft import PeftConfig, PeftModel
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PrinterCallback,
+    TrainerCallback,
+)
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import pad, split_tensor_dict
 
+from trainer import processes
 from trainer.config import Config
-from trainer.models import compute_dtype
+from trainer.models import compute_dtype, lora_config
 from trainer.rows import NOT_DECIDED, Row, TokenChoices, inert_row
 
 
@@ -38,7 +45,7 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
         tokenizer: PreTrainedTokenizerBase,
         args: GRPOConfig,
         *,
-        collect: Callable[[int], Sequence[Row]],
+        collect: Callable[[int], Sequence[Row]] | None,
         staleness_cap: float,
         adapters: PeftConfig | None = None,
         callbacks: list[TrainerCallback] | None = None,
@@ -48,7 +55,8 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
             model: Weights to train.
             tokenizer: Of the model.
             args: From `grpo_arguments`.
-            collect: Called with the training step (from 0), returns its rows.
+            collect: Called with the training step (from 0), returns its rows; None in processes
+                that get them from the one that leads.
             staleness_cap: Cap of the importance weight of stale rows.
             adapters: Train these, which are put into the model, and not its weights.
             callbacks: For checkpoints and metrics.
@@ -56,6 +64,8 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
         self._collect = collect
         self._staleness_cap = staleness_cap
         self._rows: list[Row] = []
+        self._any_stale = False
+        self._fill_factor = 1.0
         self._scoring = False
         self._vocab_size = model.config.get_text_config().vocab_size
         self._choices: TokenChoices | None = None
@@ -63,7 +73,8 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
         self.update_metrics: list[dict[str, float]] = []
         slots = Dataset.from_dict({"prompt": [""] * args.generation_batch_size})
         torch.manual_seed(args.seed)  # for the first weights of adapters
-        with _first_weights(model, wanted=args.beta != 0 and adapters is None):
+        reference = Path(args.output_dir) / "reference"
+        with _first_weights(model, reference, wanted=args.beta != 0 and adapters is None):
             super().__init__(
                 model=model,
                 reward_funcs=_no_reward,
@@ -95,7 +106,10 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
     def _generate_and_score_completions(
         self, inputs: list[dict[str, Any]]
     ) -> dict[str, torch.Tensor | Any]:
-        self._rows = self._fill(list(self._collect(self.training_step_index)))
+        collected = self._collected()
+        self._any_stale = any(row.stale for row in collected)
+        filled = self._fill(collected)
+        self._rows = self._part(filled)
         self._choices = TokenChoices.of(self._rows, self._vocab_size, self.accelerator.device)
         self._choice_index = self._choices.index
         self._scoring = True
@@ -105,9 +119,13 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
             self._scoring = False
         advantages = pad([torch.tensor(row.advantages) for row in self._rows], padding_value=0.0)
         advantages = advantages.to(batch["completion_ids"].device)
-        if any(row.stale for row in self._rows):
+        if self._any_stale:
             advantages = advantages * self._staleness_weights(batch)
-        batch["advantages"] = advantages  # (rows, tokens): the loss takes one a token
+        # These losses are a mean over rows, and inert ones do not count.
+        by_row = self.loss_type in ("grpo", "dr_grpo")
+        self._fill_factor = len(filled) / max(1, len(collected)) if by_row else 1.0
+        # (rows, tokens): the loss takes one a token.
+        batch["advantages"] = advantages * self._fill_factor
         batch["choice_index"] = self._choices.index
         return batch
 
@@ -115,19 +133,52 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
         self, model: torch.nn.Module, inputs: dict[str, torch.Tensor | Any]
     ) -> torch.Tensor:
         self._choice_index = inputs["choice_index"]
-        return super()._compute_loss(model, inputs)
+        beta, self.beta = self.beta, self.beta * self._fill_factor
+        try:
+            return super()._compute_loss(model, inputs)
+        finally:
+            self.beta = beta
+
+    def _collected(self) -> list[Row]:
+        """This step's rows: played here, or got from the process that leads."""
+        rows: list[Row] = []
+        failure = ""
+        if self._collect is not None:
+            try:
+                rows = list(self._collect(self.training_step_index))
+            except BaseException as error:
+                # The others wait for rows, and would do so for long.
+                failure = f"{type(error).__name__}: {error}"
+                processes.share((rows, failure))
+                raise
+        rows, failure = processes.share((rows, failure))
+        if failure:
+            raise processes.LeaderError(f"the process that leads has failed: {failure}")
+        return rows
+
+    def _part(self, filled: list[Row]) -> list[Row]:
+        """This process's rows: of each piece its share, short and long ones."""
+        n, index = self.accelerator.num_processes, self.accelerator.process_index
+        pieces = self.args.steps_per_generation
+        size = len(filled) // pieces
+        starts = range(0, len(filled), size)
+        return [row for start in starts for row in filled[start : start + size][index::n]]
 
     def _fill(self, rows: list[Row]) -> list[Row]:
-        # TRL divides by the pieces of a step, and by its groups of 2.
-        pieces = self.args.steps_per_generation
-        missing = -len(rows) % (2 * pieces) if rows else 2 * pieces
-        rows = [inert_row(self._tokenizer.pad_token_id) for _ in range(missing)] + rows
+        """The pieces of a step, one after the other: all of one size, whoever computes them."""
+        pieces, n = self.args.steps_per_generation, self.accelerator.num_processes
         # By length, so that a piece pads little; a minibatch takes pieces from both ends, so
-        # that it sees short and long rows, hence roles and environments of every kind.
-        rows.sort(key=len)
-        size = len(rows) // pieces
-        ordered = [rows[i * size : (i + 1) * size] for i in _outside_in(pieces)]
-        return [row for piece in ordered for row in piece]
+        # that it sees short and long rows, hence roles and environments of every kind. Which rows
+        # a piece has does not depend on the number of processes.
+        rows = sorted(rows, key=len)
+        bounds = [len(rows) * i // pieces for i in range(pieces + 1)]
+        parts = [rows[start:end] for start, end in itertools.pairwise(bounds)]
+        size = max(1, -(-max(map(len, parts)) // n)) * n
+        # TRL's groups are of 2.
+        size += n * (size * pieces % 2)
+        inert = inert_row(self._tokenizer.pad_token_id)
+        filled = [[inert] * (size - len(part)) + part for part in parts]
+        return [row for i in _outside_in(pieces) for row in filled[i]]
 
     def _staleness_weights(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         """Truncated importance weights of rows sampled by earlier weights; 1 for the rest."""
@@ -153,15 +204,16 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
         """Log-probabilities under the weights as they are: known from sampling, unless stale."""
         logps = pad([torch.tensor(row.logprobs) for row in self._rows], padding_value=0.0)
         logps = logps.to(input_ids.device)
-        stale = torch.tensor([row.stale for row in self._rows], device=input_ids.device)
-        if stale.any():
-            logps[stale], _, _ = self._trimmed_logps(
-                self.model,
-                input_ids[stale],
-                attention_mask[stale],
-                logits_to_keep,
-                self._choices.index[stale],
-            )
+        if self._any_stale:
+            stale = torch.tensor([row.stale for row in self._rows], device=input_ids.device)
+            if stale.any():  # of the rows that are here
+                logps[stale], _, _ = self._trimmed_logps(
+                    self.model,
+                    input_ids[stale],
+                    attention_mask[stale],
+                    logits_to_keep,
+                    self._choices.index[stale],
+                )
         return logps
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, torch.Tensor | Any]:
@@ -243,6 +295,11 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
             loss,
         )
 
+    def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        # Each process has files of its own in it; only then may it get its final name.
+        self.accelerator.wait_for_everyone()
+
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write none: a run's folder is described by its report."""
 
@@ -252,19 +309,55 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
         self.update_metrics.append({k: v for k, v in logs.items() if isinstance(v, int | float)})
 
 
+def make_trainer(
+    config: Config,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: Path,
+    *,
+    collect: Callable[[int], Sequence[Row]] | None,
+    callbacks: Sequence[TrainerCallback] = (),
+) -> SelfPlayGRPOTrainer:
+    """The trainer of a run.
+
+    Args:
+        config: The run.
+        model: Weights to train.
+        tokenizer: Of the model.
+        folder: Where TRL writes its checkpoints.
+        collect: As `SelfPlayGRPOTrainer` has it.
+        callbacks: As there.
+    """
+    trainer = SelfPlayGRPOTrainer(
+        model,
+        tokenizer,
+        grpo_arguments(config, folder),
+        collect=collect,
+        staleness_cap=config.update.staleness_cap,
+        adapters=lora_config(config.model),
+        callbacks=list(callbacks),
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
 @contextlib.contextmanager
-def _first_weights(model: PreTrainedModel, *, wanted: bool) -> Iterator[None]:
+def _first_weights(model: PreTrainedModel, folder: Path, *, wanted: bool) -> Iterator[None]:
     """Let TRL load the reference model, which it does by name, of weights that have none."""
     if model.config.name_or_path or not wanted:
         yield
         return
-    with tempfile.TemporaryDirectory() as folder:
+    if processes.leads():
         model.save_pretrained(folder)
-        model.config.name_or_path = folder
-        try:
-            yield
-        finally:
-            model.config.name_or_path = ""
+    processes.share()  # until it is written
+    model.config.name_or_path = str(folder)
+    try:
+        yield
+    finally:
+        model.config.name_or_path = ""
+    processes.share()  # until all have read it
+    if processes.leads():
+        shutil.rmtree(folder)
 
 
 def _outside_in(n: int) -> list[int]:
@@ -287,17 +380,21 @@ def grpo_arguments(config: Config, folder: Path) -> GRPOConfig:
     update = config.update
     use_cpu = not torch.cuda.is_available()
     rows = config.design.environments * config.play.group_size
-    pieces = update.minibatches * update.accumulation
+    pieces = update.minibatches * update.accumulation * processes.count()
     per_piece = -(-rows // pieces)
     per_piece += per_piece % 2
     return GRPOConfig(
         output_dir=str(folder),
         use_cpu=use_cpu,
+        ddp_timeout=processes.LONGEST_WAIT_S,
+        ddp_backend="gloo" if use_cpu and processes.count() > 1 else None,
+        # Every step uses the same parameters: nothing to look for.
+        ddp_find_unused_parameters=False,
         bf16=compute_dtype(config.model) is torch.bfloat16,
         gradient_checkpointing=update.gradient_checkpointing,
         per_device_train_batch_size=per_piece,
         gradient_accumulation_steps=update.accumulation,
-        steps_per_generation=pieces,
+        steps_per_generation=update.minibatches * update.accumulation,
         num_generations=2,
         num_iterations=update.inner_iterations,
         max_completion_length=config.generation.context_tokens,

@@ -14,21 +14,23 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch.utils.tensorboard import SummaryWriter
-from transformers import PrinterCallback, TrainerCallback
+from transformers import TrainerCallback
 from transformers.utils import logging as transformers_logging
 
+from trainer import processes
 from trainer.chat import ChatFormat
 from trainer.config import Config
 from trainer.critic import Critic, CriticSettings
 from trainer.curriculum import Curriculum, DesignedCurriculum
 from trainer.designing import DesignRound
 from trainer.evaluation import EvaluationSuite, RandomPolicy
+from trainer.following import Start
 from trainer.frozen import first_weights
 from trainer.generation import Generator
 from trainer.generators import generator_for, in_process
-from trainer.grpo import SelfPlayGRPOTrainer, grpo_arguments
+from trainer.grpo import SelfPlayGRPOTrainer, make_trainer
 from trainer.ledger import LEDGER_FILE, Ledger
-from trainer.models import load_model, lora_config
+from trainer.models import load_model
 from trainer.policies import ModelPolicy
 from trainer.pools import Pool, PoolCurriculum
 from trainer.protocols import Designer, EvaluationItem, PoolItem, SandboxClient, Writer
@@ -84,7 +86,9 @@ async def run(
     console = console or Console(quiet=True)
     folder = RunFolder(config.folder)
     finished = folder.finished(config.run.steps) if resume else None
+    processes.join()
     if finished is not None:
+        processes.share(Start(over=True))
         console.print(summary_table(finished))
         return finished
     fixed = config.run.mode == "fixed"
@@ -101,12 +105,14 @@ async def run(
     )
     # Only now: a start that fails for want of weights leaves no run behind.
     checkpoint = folder.begin(config.to_dict(), resume=resume)
+    processes.share(Start(checkpoint=checkpoint))
     session = _Session(config, client, designer, model, tokenizer, generator, folder, pool)
     try:
         if checkpoint is None:
             await session.evaluate(suite, "before", console)
         designer.rewind(checkpoint_step(checkpoint) if checkpoint else 0)
         await session.train(checkpoint, console)
+        processes.leave()
         await session.evaluate(suite, "after", console)
         await session.evaluate_references(suite, console)
     finally:
@@ -280,21 +286,21 @@ class _Session:
                 )
 
             recorder = _Recorder(config, self.selfplay, self._folder, report)
-            trainer = SelfPlayGRPOTrainer(
+            trainer = make_trainer(
+                config,
                 self._model,
                 self._tokenizer,
-                grpo_arguments(config, self._folder.checkpoints_path),
+                self._folder.checkpoints_path,
                 collect=collect,
-                staleness_cap=config.update.staleness_cap,
-                adapters=lora_config(config.model),
                 callbacks=[recorder],
             )
             recorder.trainer = trainer
-            trainer.remove_callback(PrinterCallback)
 
             def work() -> None:
                 torch.set_num_threads(update_threads(config))
-                trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+                trainer.train(
+                    resume_from_checkpoint=None if checkpoint is None else str(checkpoint)
+                )
 
             await asyncio.to_thread(work)
 

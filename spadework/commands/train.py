@@ -3,6 +3,9 @@
 PRESET is the name of a shipped preset or a YAML file; OVERRIDES set single values, as in
 `run.steps=20 update.learning_rate=1e-4`. The run's folder receives metrics, the archive of
 environments, trajectories, checkpoints, an evaluation before and after, and report.html.
+
+Several processes update together under a launcher, as in `torchrun --nproc_per_node 2 -m spadework
+train ...`: the first one plays and records (docs/distributed.md).
 """
 
 from __future__ import annotations
@@ -88,6 +91,7 @@ def run(args: argparse.Namespace) -> int:
     from spadework import console
     from spadework.pools import pool_items, runtimes_of
     from spadework.sandbox import server_address
+    from trainer import processes
     from trainer.config import ConfigError
     from trainer.protocols import PoolError
 
@@ -99,6 +103,11 @@ def run(args: argparse.Namespace) -> int:
         return _dry_run(args, config)
     # TRL warns at each start that rollout_func may change; our pin of TRL is the answer.
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    if not processes.leads():
+        from trainer.following import follow
+
+        follow(config)
+        return console.OK
     shown = Console(stderr=args.json)
     _check_folder(config.folder, args.resume)
     items = pool_items(config.pool, config.difficulty)

@@ -224,9 +224,9 @@ READ = (
     "answer is mostly the string itself.",
     "RLVE PolyaModel (ORACLE): its scorer passes the whole output to `_process` and not to "
     "`processor`, so that an answer between its own tags never counts.",
-    "Sokoban of GEM and TextArena (CONTRACT): a room is drawn up to a thousand times, and that up to "
-    "fifty times; alone in a jail, with a limit of 280 s, twelve resets took 0.3 to 133 s (median "
-    "21 s) on the two busy cores of this run, and all came to an end.",
+    "Sokoban of GEM and TextArena (CONTRACT): a room is drawn up to a thousand times, and that up "
+    "to fifty times; alone in a jail, with a limit of 280 s, twelve resets took 0.3 to 133 s "
+    "(median 21 s) on the two busy cores of this run, and all came to an end.",
     "TextArena Countdown, Cryptarithm, Slitherlink, ThreeCardMonte (CONTRACT): they call "
     "`set_invalid_move(reward, reason)`, and it takes the reason first (textarena/state.py).",
     "RLVE OddVisitation (PERTURBED_WIN): on the small graphs that its controller begins with, one "

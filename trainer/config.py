@@ -21,6 +21,7 @@ import yaml
 from trainer.design_config import DESIGN_CHOICES, DESIGN_MINIMUM, DesignConfig
 from trainer.endpoint_config import ENDPOINT_MINIMUM, EndpointConfig
 from trainer.pool_config import POOL_MINIMUM, DifficultyConfig, PoolConfig
+from trainer.tracking_config import TrackingConfig
 from trainer.vllm_config import BACKENDS, TRANSFORMERS, VLLM_MINIMUM, VLLMConfig
 
 # Tested to be what `trainer.advantages` has, which imports more than a configuration may; and
@@ -266,6 +267,7 @@ class Config:
     play: PlayConfig = field(default_factory=PlayConfig)
     update: UpdateConfig = field(default_factory=UpdateConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    tracking: TrackingConfig = field(default_factory=TrackingConfig)
     run: RunConfig = field(default_factory=RunConfig)
 
     def to_dict(self) -> dict[str, Any]:
@@ -339,7 +341,13 @@ def validate(config: Config) -> None:
     for name, choices in DESIGN_CHOICES.items():
         _one_of(f"design.{name}", getattr(config.design, name), choices)
     _check_backend(config)
-    for part in (config.design, config.endpoint, config.pool, config.difficulty):
+    for part in (
+        config.design,
+        config.endpoint,
+        config.pool,
+        config.difficulty,
+        config.tracking,
+    ):
         if problem := part.problem():
             raise ConfigError(problem)
     _check_mode(config)

@@ -23,6 +23,7 @@ def play_metrics(
         "agent/return_std": std(returns),
         "agent/return_n": len(returns),
         "agent/win_rate": mean([r >= WIN_RETURN for r in returns]),
+        "sandbox/episodes": sum(len(g.plain) + len(g.hinted) for g in groups),
         "sandbox/steps_per_s": count.steps / max(count.sandbox_s, 1e-9),
         "sandbox/lost_plays": sum(count.faults.values()),
         "generation/tokens_per_s": generated.tokens / max(generated.seconds, 1e-9),

@@ -17,7 +17,7 @@ from sandbox_api.types import Episode, ResetItem, StepItem, StepResult
 
 from trainer.generation import Batch, GenerationError
 from trainer.policies import Policy, RunningEpisode
-from trainer.protocols import SandboxClient
+from trainer.protocols import Progress, SandboxClient
 from trainer.rewards import episode_return
 from trainer.sandbox_calls import SandboxCalls
 from trainer.trajectories import HINTED, Play, Trajectory, Turn
@@ -77,6 +77,7 @@ async def play_all(
     *,
     max_concurrent: int,
     cohorts: int = 1,
+    progress: Progress | None = None,
 ) -> tuple[list[Trajectory], RolloutCount]:
     """Play every episode to its end.
 
@@ -85,6 +86,7 @@ async def play_all(
         policy: Who acts.
         plays: What to play.
         max_concurrent: Episodes in flight.
+        progress: Told of each play that has ended.
         cohorts: 0 lets each episode act as soon as it can. With n, the episodes are divided into
             n parts, and those of a part act together: what shares a batch of the model in this
             process then depends on the seeds alone, and the same seed samples the same actions
@@ -98,7 +100,9 @@ async def play_all(
     """
     trajectories = [Trajectory(play) for play in plays]
     streams = _streams(trajectories)
-    playing = _Playing(SandboxCalls(client), policy)
+    playing = _Playing(SandboxCalls(client), policy, progress)
+    if progress is not None:
+        progress.begin("playing", len(trajectories))
     parts = max(1, cohorts)
     limit = max(1, max_concurrent // parts)
     places: list[asyncio.Task[None]] = []
@@ -121,8 +125,9 @@ async def play_all(
 class _Playing:
     """What the places of one `play_all` share."""
 
-    def __init__(self, calls: SandboxCalls, policy: Policy) -> None:
+    def __init__(self, calls: SandboxCalls, policy: Policy, progress: Progress | None) -> None:
         self.calls = calls
+        self._progress = progress
         self.count = RolloutCount()
         self._policy = policy
 
@@ -132,6 +137,8 @@ class _Playing:
             while waiting:
                 stream, trajectory = waiting.popleft()
                 await self._play(stream, trajectory, cohort)
+                if self._progress is not None:
+                    self._progress.advance()
         finally:
             if cohort is not None:
                 cohort.leave()

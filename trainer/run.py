@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from torch.utils.tensorboard import SummaryWriter
 from transformers import TrainerCallback
 from transformers.utils import logging as transformers_logging
 
@@ -33,12 +31,14 @@ from trainer.ledger import LEDGER_FILE, Ledger
 from trainer.models import load_model
 from trainer.policies import ModelPolicy
 from trainer.pools import Pool, PoolCurriculum
+from trainer.progress import RunProgress
 from trainer.protocols import Designer, EvaluationItem, PoolItem, SandboxClient, Writer
 from trainer.rows import Row
 from trainer.runfolder import STATE_FILE, RunFolder, checkpoint_step
 from trainer.selfplay import SelfPlay, set_seeds, update_threads
 from trainer.summary import summarize, summary_table
 from trainer.tool_calls import ToolCallFormat
+from trainer.tracking import tracking
 from trainer.writers import ModelWriter
 
 if TYPE_CHECKING:
@@ -264,26 +264,15 @@ class _Session:
 
         with contextlib.ExitStack() as stack:
             done = checkpoint_step(checkpoint) if checkpoint else 0
-            progress = stack.enter_context(_progress(console))
-            task = progress.add_task(
-                "training", total=config.run.steps, completed=done, unit="step"
-            )
+            progress = stack.enter_context(RunProgress(console, config.run.steps, done))
+            self.selfplay.progress = progress
             if self._design_round is not None:
-                self._design_round.progress = _DesignBar(progress)
-            writer = stack.enter_context(
-                contextlib.closing(
-                    SummaryWriter(str(self._folder.tensorboard_path), purge_step=done + 1)
-                )
-            )
+                self._design_round.progress = progress
+            trackers = stack.enter_context(tracking(config, self._folder, done))
 
             def report(row: dict[str, Any]) -> None:
-                for key, value in row.items():
-                    if isinstance(value, int | float):
-                        writer.add_scalar(key, value, row["step"])
-                mean_return = row["agent/mean_return"]
-                progress.update(
-                    task, completed=row["step"], description=f"mean return {mean_return:+.2f}"
-                )
+                trackers.log(row)
+                progress.step(row)
 
             recorder = _Recorder(config, self.selfplay, self._folder, report)
             trainer = make_trainer(
@@ -347,32 +336,3 @@ class _Recorder(TrainerCallback):
             self._selfplay.state(),
             keep=self._config.run.keep_checkpoints,
         )
-
-
-class _DesignBar:
-    """A second line of the bar, while environments are being designed."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._task = progress.add_task("", visible=False, unit="")
-
-    def begin(self, description: str, total: int) -> None:
-        """Show a part of the work."""
-        self._progress.reset(self._task, total=total, visible=total > 0, unit=description)
-
-    def advance(self) -> None:
-        """Show one step of it; hide it after the last."""
-        self._progress.advance(self._task)
-        (task,) = (task for task in self._progress.tasks if task.id == self._task)
-        self._progress.update(self._task, visible=not task.finished)
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.fields[unit]}"),
-        MofNCompleteColumn(),
-        BarColumn(),
-        TextColumn("{task.description}"),
-        TimeRemainingColumn(),
-        console=console,
-    )

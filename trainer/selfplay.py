@@ -24,7 +24,7 @@ from trainer.environments import ActiveEnvironment
 from trainer.generation import GenerationCount, Generator
 from trainer.groups import Group, play_groups
 from trainer.policies import Policy
-from trainer.protocols import Designer, SandboxClient
+from trainer.protocols import Designer, Progress, SandboxClient
 from trainer.recording import archive_plays, play_metrics
 from trainer.rows import Row
 from trainer.runfolder import RunFolder
@@ -62,6 +62,8 @@ class SelfPlay:
             config.design, trains=config.design.train and config.run.mode == "selfplay"
         )
         self.row: dict[str, Any] = {}
+        # Shows how far it is, where somebody looks.
+        self.progress: Progress | None = None
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must hold beside the weights."""
@@ -105,6 +107,7 @@ class SelfPlay:
             paired=config.design.paired,
             max_concurrent=config.play.max_concurrent,
             cohorts=config.play.cohorts,
+            progress=self.progress,
         )
         self.row.update(self._curriculum.take_in(step, groups))
         self._remember(step, groups)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spadework.sandbox import add_server_arguments
+from trainer.tracking_config import SINKS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,6 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--endpoint", metavar="URL", help="OpenAI-compatible server that designs (.../v1)"
     )
+    for sink in SINKS:
+        parser.add_argument(f"--{sink}", action="store_true", help=f"send metrics to {sink}, too")
     parser.add_argument("--endpoint-model", metavar="NAME", help="its model")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     parser.add_argument(
@@ -99,6 +102,8 @@ def run(args: argparse.Namespace) -> int:
         config = resolve_config(args)
     except ConfigError as error:
         raise console.UsageError(str(error)) from error
+    if missing := config.tracking.missing():
+        raise console.UsageError(missing)
     if args.dry_run:
         return _dry_run(args, config)
     # TRL warns at each start that rollout_func may change; our pin of TRL is the answer.
@@ -188,6 +193,7 @@ def resolve_config(args: argparse.Namespace) -> Config:
         "model.name": args.model,
         "endpoint.url": args.endpoint,
         "endpoint.model": args.endpoint_model,
+        **{f"tracking.{sink}": True for sink in SINKS if getattr(args, sink)},
         "run.seed": args.seed,
     }
     if args.run_dir is not None:

@@ -12,28 +12,32 @@ from typing import Any
 class Window:
     """Difficulties `low` to `top` of one environment, of which each draw takes one evenly.
 
-    Difficulties are numbered from 0, the easiest.
+    Difficulties are numbered from 0, the easiest. The window grows to its width, then moves.
 
     Attributes:
         size: Difficulties that the environment has.
         width: Difficulties in the window, at most.
-        low: The easiest in the window.
-        tried: Plays at the top since the window last moved.
+        top: The hardest in the window.
+        tried: Plays at the top since the last verdict.
         won: Those of them that were won.
 
-    Source: adaptive difficulty of RLVE, arXiv:2511.07317.
+    Source: adaptive difficulty of RLVE, arXiv:2511.07317, whose verdict is over 8 prompts with
+    several samples each; here every play has a seed of its own, and counts as a try.
     """
 
     size: int
     width: int
-    low: int = 0
+    top: int = 0
     tried: int = 0
     won: int = 0
 
+    def __post_init__(self) -> None:
+        self.top = min(self.top, self.size - 1)
+
     @property
-    def top(self) -> int:
-        """The hardest difficulty in the window."""
-        return min(self.low + self.width, self.size) - 1
+    def low(self) -> int:
+        """The easiest difficulty in the window."""
+        return max(0, self.top - self.width + 1)
 
     def draw(self, rng: random.Random) -> int:
         """One of its difficulties."""
@@ -65,13 +69,13 @@ class Window:
         self.tried, self.won = 0, 0
         if not mastered or self.top == self.size - 1:
             return False
-        self.low += 1
+        self.top += 1
         return True
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must hold."""
-        return {"low": self.low, "tried": self.tried, "won": self.won}
+        return {"top": self.top, "tried": self.tried, "won": self.won}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from `state`."""
-        self.low, self.tried, self.won = state["low"], state["tried"], state["won"]
+        self.top, self.tried, self.won = state["top"], state["tried"], state["won"]

@@ -122,12 +122,14 @@ class DifficultyConfig:
     Attributes:
         knobs: `NAME=LOW..HIGH`: programs of a pool whose constructor takes an argument of that
             name have these difficulties. Suites bring theirs.
-        width: Difficulties in a window.
+        start: Hardest difficulty at first, from 0, the easiest of all.
+        width: Difficulties in a window, once it has grown.
         tries: Plays at the top of a window before it may move.
         promote_at: Share of them that must be won for the window to move up by one.
     """
 
     knobs: tuple[str, ...] = ()
+    start: int = 0
     width: int = 4
     tries: int = 8
     promote_at: float = 0.9
@@ -144,7 +146,7 @@ class DifficultyConfig:
         return _unreadable("difficulty.knobs", self.knobs, Knob.parse)
 
 
-POOL_MINIMUM = {"difficulty.width": 1, "difficulty.tries": 1}
+POOL_MINIMUM = {"difficulty.start": 0, "difficulty.width": 1, "difficulty.tries": 1}
 
 
 def _unreadable(key: str, texts: tuple[str, ...], parse: object) -> str:

@@ -130,7 +130,9 @@ class PoolCurriculum:
         self._pool = pool
         self._designer = designer
         self._windows = {
-            member.item.name: Window(len(member.item.levels), config.difficulty.width)
+            member.item.name: Window(
+                len(member.item.levels), config.difficulty.width, config.difficulty.start
+            )
             for member in pool.members
             if len(member.item.levels) > 1
         }

@@ -27,6 +27,7 @@ from trainer.config import Config, config_from_dict
 from trainer.grpo import SelfPlayGRPOTrainer
 from trainer.run import _Session, run
 from trainer.runfolder import RunFolder
+from trainer.sandbox_calls import SandboxCalls
 from trainer.selfplay import SelfPlay
 
 # The step that is being done, from 1.
@@ -101,7 +102,7 @@ def _half_a_row(step: int) -> None:
 POINTS: dict[str, Callable[[int], None]] = {
     # One draft of the step is remembered, the others are not.
     "designing": lambda step: before(Designer, "remember", nth(step, 2)),
-    "playing": lambda step: before(AsyncSandboxClient, "step", nth(step, 3)),
+    "playing": lambda step: before(SandboxCalls, "step", nth(step, 8)),
     # The plays of one environment are in the archive, those of the others are not.
     "remembering": lambda step: before(Designer, "record_plays", nth(step, 2)),
     "trajectories": _half_a_file,

@@ -6,6 +6,7 @@ is asked for, the length of what trains, and the text that the designer shows th
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,10 +49,10 @@ class Counting(FakeSandboxClient):
 
     caps: list[int] = field(default_factory=list)
 
-    async def reset(self, items: Any) -> list[Episode]:
+    async def reset_stream(self, items: Sequence[ResetItem]) -> AsyncIterator[tuple[int, Episode]]:
         self.caps += [item.max_turns for item in items]
-        assert all(isinstance(item, ResetItem) for item in items)
-        return await super().reset(items)
+        async for started in super().reset_stream(items):
+            yield started
 
 
 @dataclass

@@ -155,7 +155,7 @@ class _Session:
         self._folder = folder
         self._endpoint: Endpoint | None = None
         self._design_round: DesignRound | None = None
-        generators = [generator]
+        self._generators = [generator]
         curriculum: Curriculum
         if pool is not None:
             curriculum = PoolCurriculum(config, pool, designer)
@@ -165,7 +165,7 @@ class _Session:
                 # Before any training: the checkpoint of a resumed run is loaded later, by TRL.
                 frozen = first_weights(model, adapters=config.model.lora_rank > 0)
                 designing = in_process(config, frozen, tokenizer)
-                generators.append(designing)
+                self._generators.append(designing)
             writer = self._writer(designing)
             self._design_round = DesignRound(designer, writer, config.design)
             curriculum = DesignedCurriculum(config, client, self._design_round)
@@ -174,7 +174,7 @@ class _Session:
             client,
             designer,
             curriculum,
-            generators,
+            self._generators,
             self._policy(config.generation.temperature),
             folder,
             _critic(config, model),
@@ -221,7 +221,8 @@ class _Session:
         return self._endpoint.spent() if self._endpoint is not None else ""
 
     async def aclose(self) -> None:
-        self._generator.close()
+        for generator in self._generators:
+            generator.close()
         if self._endpoint is not None:
             await self._endpoint.aclose()
 

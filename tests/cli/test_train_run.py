@@ -99,7 +99,8 @@ def test_a_fixed_run_trains_on_a_mixture_of_sources_and_its_report_needs_no_desi
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert all(row["agent/return_n"] == 8 for row in rows)
     assert all(row["sandbox/lost_plays"] == 0 for row in rows)
-    assert rows[-1]["difficulty/tops"]["line.py"] >= 0
+    assert len(rows[-1]["difficulty/tops"]) == 1 + 48
+    assert "line.py" in rows[-1]["difficulty/tops"]
     page = (folder / "report.html").read_text()
     assert "Win rate of each environment" in page
     assert "Drafts left after each gate" not in page

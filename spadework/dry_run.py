@@ -9,6 +9,7 @@ from spadework import console
 from trainer.architectures import Architecture, architecture_of
 from trainer.arithmetic import Memory, batch, checkpoint_bytes, memory, stages
 from trainer.config import Config
+from trainer.vllm_config import SERVER
 
 # Of an episode of a designed program in its jail; docs/results.md, 5,000 live.
 EPISODE_BYTES = 2 << 20
@@ -19,7 +20,7 @@ def dry_run(config: Config, *, processes: int, memory_gib: float, gpu: bool) -> 
 
     Args:
         config: The run.
-        processes: That share the model and the rows.
+        processes: That update together.
         memory_gib: Of each of them; 0 if it is not known.
         gpu: Whether they have GPUs.
 
@@ -55,9 +56,9 @@ def warnings(
     if memory_gib and needed.most > memory_gib * (1 << 30):
         what = "playing" if needed.playing > needed.updating else "updating"
         if needed.held > memory_gib * (1 << 30):
-            advice = "take more processes, or train adapters (model.lora_rank=32)"
+            advice = "train adapters (model.lora_rank=32), or divide Adam (ZeRO-2) by processes"
         elif what == "playing":
-            advice = "lower play.max_concurrent, or generation.context_tokens"
+            advice = "lower generation.max_rows, or have a server sample (vllm-server)"
         else:
             advice = "raise update.accumulation, or set update.gradient_checkpointing=true"
         most = _gib(needed.most)
@@ -114,7 +115,7 @@ def show(told: dict[str, Any], config: Config) -> None:
         ("frozen", "designer", "the first weights, where run.mode is frozen-designer"),
         ("activations", "activations", f"an estimate, {whole.format('row')}"),
         ("logits", "logits", f"an estimate, {whole.format('row')}"),
-        ("cache", "keys and values", whole.format("episode in flight")),
+        ("cache", "keys and values", _cached(config)),
         ("updating", "while updating", "at most"),
         ("playing", "while playing", "at most"),
     ]
@@ -141,6 +142,12 @@ def _played(config: Config, replays: str) -> str:
     if config.run.mode == "fixed":
         return f"{config.play.group_size} of each"
     return f"{config.play.group_size} in each arm; {replays} where nothing is designed"
+
+
+def _cached(config: Config) -> str:
+    if config.generation.backend == SERVER:
+        return "at the vLLM server, which holds back what has no room"
+    return "every completion that is sampled at its full length"
 
 
 def _gib(count: int) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from trainer.architectures import Architecture
 from trainer.config import Config, horizon
+from trainer.vllm_config import SERVER
 
 _FLOAT32 = 4
 # Logits, their softmax and the gradient of both, in float32.
@@ -59,8 +60,6 @@ def batch(config: Config) -> Batch:
     pieces = update.minibatches * update.accumulation
     trains = design.train and config.run.mode == "selfplay"
     rows = replays + (design.environments if trains else 0)
-    # TRL divides by groups of 2, and by the pieces of a step.
-    rows += -rows % (2 * pieces)
     tokens = plays * turns * play.max_action_tokens
     tokens += programs * design.max_tokens + hints * design.hint_max_tokens
     return Batch(
@@ -71,8 +70,8 @@ def batch(config: Config) -> Batch:
         designs=programs + hints,
         rows=rows,
         optimizer_steps=update.optimizer_steps,
-        minibatch_rows=rows // update.minibatches,
-        piece_rows=rows // pieces,
+        minibatch_rows=-(-rows // update.minibatches),
+        piece_rows=-(-rows // pieces),
         sampled_tokens=tokens,
     )
 
@@ -102,7 +101,7 @@ class Memory:
 
     @property
     def playing(self) -> int:
-        """The most while playing, every episode in flight at its full length."""
+        """The most while playing, every completion that is sampled at its full length."""
         return self.held + self.cache
 
     @property
@@ -119,8 +118,8 @@ def memory(
     Args:
         config: The run.
         architecture: Of its model.
-        processes: That share weights, gradients and optimizer evenly (ZeRO-3, FSDP), and the
-            rows and plays of a step.
+        processes: That divide gradients and optimizer (ZeRO-2) and the rows of a piece among
+            them; each has all weights, and the first alone plays.
         gpu: Whether `model.dtype=auto` means bfloat16.
     """
     model, update = config.model, config.update
@@ -142,12 +141,13 @@ def memory(
     kept = architecture.layers * layer
     if update.gradient_checkpointing:
         kept = architecture.layers * architecture.hidden + layer
-    in_flight = -(-counted.in_flight // processes)
+    elsewhere = config.generation.backend == SERVER
+    in_flight = 0 if elsewhere else min(counted.in_flight, config.generation.max_rows)
     return Memory(
-        weights=weights // processes,
+        weights=weights,
         gradients=trained * _FLOAT32 // processes,
         optimizer=2 * trained * _FLOAT32 // processes,
-        reference=reference // processes,
+        reference=reference,
         frozen=every * _FLOAT32 * frozen,
         activations=tokens * kept * value_bytes,
         logits=tokens * architecture.vocabulary * _FLOAT32 * _LOGIT_COPIES,

@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="for --dry-run: processes that share the model and its rows (default: 1)",
+        help="for --dry-run: processes that update together (default: 1)",
     )
     parser.add_argument(
         "--memory-gib",

@@ -118,7 +118,7 @@ def test_a_dry_run_of_the_published_scale_is_counted_by_hand(capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["batch"]["plays"] == told["batch"]["in_flight"] == 24 * 16 * 2
     assert told["batch"]["environment_steps"] == 24 * 16 * 2 * 25
-    assert told["memory_bytes"]["weights"] == told["parameters"] * 4 // 8
+    assert told["memory_bytes"]["optimizer"] == told["parameters"] * 8 // 8
     assert any("1 GiB" in warning for warning in told["warnings"])
 
 

@@ -112,8 +112,8 @@ def test_a_step_is_counted_by_hand():
     assert counted.plays == 2 * 12 * 5 + 20 * 5
     assert counted.replays == 12 * 5 + 20 * 5
     assert counted.environment_steps == counted.plays * 12
-    assert counted.rows == 180  # 160 plays and 12 designs, up to a multiple of 20
-    assert (counted.minibatch_rows, counted.piece_rows) == (36, 18)
+    assert counted.rows == 160 + 12  # plays and designs
+    assert (counted.minibatch_rows, counted.piece_rows) == (35, 18)  # of 5 and 10, rounded up
 
 
 def test_memory_is_counted_by_hand():
@@ -124,7 +124,10 @@ def test_memory_is_counted_by_hand():
     assert needed.optimizer == 8 * size.parameters
     assert needed.reference == 0
     assert checkpoint_bytes(config, size) == 2 * 12 * size.parameters
-    assert memory(config, size, processes=2).weights == needed.weights // 2
+    shared = memory(config, size, processes=2)
+    assert shared.weights == needed.weights
+    assert shared.optimizer == needed.optimizer // 2
+    assert shared.logits == needed.logits // 2
 
     adapters = dataclasses.replace(config.model, lora_rank=8)
     under = memory(dataclasses.replace(config, model=adapters), size, gpu=True)

@@ -71,6 +71,11 @@ test-packages:
 	  bash scripts/install_packages.sh images && bash scripts/start_docker.sh; \
 	fi
 
+# The back ends against a real vLLM on the CPU, in an environment of its own; see docs/generation.md.
+.PHONY: test-vllm
+test-vllm:
+	bash scripts/test_on_vllm.sh $(PYTHON)
+
 # Readers of others' bytes, and the calls of a server, against inputs of any kind: for so long.
 .PHONY: fuzz
 FUZZ_SECONDS ?= 600
@@ -110,4 +115,4 @@ report: setup
 	$(BIN)/spadework report $(RUN_DIR)
 
 clean:
-	rm -rf $(VENV) .venv-3.12 .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) .venv-3.12 .venv-vllm .pytest_cache .ruff_cache .mypy_cache

@@ -90,7 +90,7 @@ def _server(config: Config, model: Any, tokenizer: Any) -> VLLMServerGenerator:
     from trl.generation.vllm_client import VLLMClient
     from trl.generation.vllm_generation import VLLMGeneration
 
-    from trainer.vllm_server import FolderSync, ServerSetupError, VLLMServerGenerator
+    from trainer.vllm_server import FolderSync, VLLMServerGenerator
 
     settings = config.vllm
     url = settings.url.rstrip("/")
@@ -119,7 +119,7 @@ def _server(config: Config, model: Any, tokenizer: Any) -> VLLMServerGenerator:
         raise ConfigError(
             f"vllm.weight_sync=nccl: {error} Without a GPU here, use vllm.weight_sync=folder"
         ) from error
-    except (ConnectionError, RuntimeError, ServerSetupError) as error:
+    except (OSError, RuntimeError) as error:
         raise ConfigError(f"vllm.url={url}: {error}") from error
 
 

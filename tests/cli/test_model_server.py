@@ -19,6 +19,7 @@ import httpx2
 import pytest
 
 from spadework.cli import main
+from tests.cli.programs import DOOR
 from trainer.budget import most_prompt_tokens
 from trainer.config import ModelConfig
 from trainer.models import load_model
@@ -112,3 +113,24 @@ def test_the_bound_of_a_prompt_holds_for_a_tokenizer_of_single_characters(
     design(server, tmp_path, *arguments, "--backend", "nsjail")
     counted = sorted(row["tokens_in"] for row in ledger(tmp_path).values())
     assert all(0.8 * bound < tokens <= bound for tokens, bound in zip(counted, most, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.nsjail
+def test_a_model_behind_a_server_of_others_plays_and_is_measured(server, tmp_path, capsys):
+    url, model = server
+    door = tmp_path / "door.py"
+    door.write_text(DOOR)
+    endpoint = ["--endpoint", url, "--endpoint-model", model, "--endpoint-concurrency", "2"]
+    command = ["eval", "endpoint", "oracle", "--suite", str(door), "--seeds", "2", "--json"]
+    options = ["--max-action-tokens", "8", "--out", str(tmp_path / "out"), *endpoint]
+    assert main([*command, *options]) == 0
+    measured = json.loads(capsys.readouterr().out)["models"]
+    # Noise opens no door; it is counted, and the server tells its tokens.
+    assert measured["endpoint"]["n"] == 2
+    assert 0 < measured["endpoint"]["tokens"] <= 8 * measured["endpoint"]["turns"]
+    assert measured["oracle"]["success"] == 1.0
+    assert (
+        main(["play", str(door), "--policy", "endpoint", "--json", *options[:2], *endpoint]) == 0
+    )
+    assert json.loads(capsys.readouterr().out)["turns"]

@@ -85,7 +85,9 @@ class ChatFormat:
     @property
     def end_id(self) -> int | None:
         """The token by which the template closes the model's turn; None if it writes none."""
-        return self._tokenizer.convert_tokens_to_ids(self._end) if self._end else None
+        found = self._tokenizer.convert_tokens_to_ids(self._end) if self._end else None
+        assert found is None or isinstance(found, int)
+        return found
 
     def closed(self, token_ids: list[int]) -> bool:
         """Whether the model closed its turn itself, as the template does."""
@@ -141,9 +143,11 @@ class ChatFormat:
         return (before, after) if found else None
 
     def _decode(self, token_ids: list[int], *, specials: bool) -> str:
-        return self._tokenizer.decode(
+        text = self._tokenizer.decode(
             token_ids, skip_special_tokens=not specials, clean_up_tokenization_spaces=False
         )
+        assert isinstance(text, str)
+        return text
 
     def _shows_system(self) -> bool:
         said = [
@@ -179,7 +183,9 @@ class ChatFormat:
 
     def _apply(self, messages: list[dict[str, Any]], **options: Any) -> str:
         options = {"add_generation_prompt": True, **self._options, **options}
-        return self._tokenizer.apply_chat_template(messages, tokenize=False, **options)
+        text = self._tokenizer.apply_chat_template(messages, tokenize=False, **options)
+        assert isinstance(text, str)
+        return text
 
     def _encode(self, text: str) -> list[int]:
         return self._tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -68,8 +68,8 @@ class OraclePolicy(Policy):
 
     async def start(self, episode: RunningEpisode) -> None:
         verdict = await self._verdicts.ask(episode.episode_id)
-        solved = verdict.oracle is not None and verdict.error is None
-        self._scripts[episode.episode_id] = verdict.oracle.actions if solved else ()
+        oracle = verdict.oracle if verdict.error is None else None
+        self._scripts[episode.episode_id] = oracle.actions if oracle is not None else ()
 
     async def _verify(self, episode_ids: Sequence[str]) -> AsyncIterator[tuple[int, Verdict]]:
         for numbered in enumerate(await self._client.verify(episode_ids, run_oracle=True)):
@@ -153,12 +153,11 @@ class Contest:
             `by_environment`.
         """
         played = [t for t in trajectories if t.episode_return is not None]
-        returns = [t.episode_return for t in played]
+        returns = [t.episode_return for t in played if t.episode_return is not None]
         wins = sum(value >= WIN_RETURN for value in returns)
         by_environment: dict[str, list[float]] = {}
-        for trajectory in played:
-            name = trajectory.play.env_id
-            by_environment.setdefault(name, []).append(trajectory.episode_return)
+        for trajectory, value in zip(played, returns, strict=True):
+            by_environment.setdefault(trajectory.play.env_id, []).append(value)
         return {
             "n": len(played),
             "lost": len(trajectories) - len(played),

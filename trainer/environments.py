@@ -104,7 +104,9 @@ class ActiveEnvironment:
         left = [t.episode_return for t in plain]
         right = [t.episode_return for t in hinted]
         self.regret, self.regret_se, self.pairs = paired_difference(left, right)
-        pairs = [(a, b) for a, b in zip(left, right, strict=True) if None not in (a, b)]
+        pairs = [
+            (a, b) for a, b in zip(left, right, strict=True) if a is not None and b is not None
+        ]
         self.return_plain = mean([a for a, _ in pairs])
         self.return_hinted = mean([b for _, b in pairs])
         if pairs and not paired:

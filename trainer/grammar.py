@@ -125,7 +125,7 @@ def constrain(
 def _tokenizer_info(
     tokenizer: PreTrainedTokenizerBase, vocab_size: int, stop_ids: list[int]
 ) -> xgrammar.TokenizerInfo:
-    tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    tokens = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     if all(character in tokenizer.get_vocab() for character in CHARACTERS):
         specials = set(tokenizer.all_special_tokens)
         # An empty text is what xgrammar takes for a token that no grammar may produce.

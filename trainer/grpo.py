@@ -39,6 +39,10 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
     with inert rows to a multiple of what it divides by.
     """
 
+    args: GRPOConfig
+    model: torch.nn.Module
+    _buffered_inputs: Any  # the pieces of a step; None before the first
+
     def __init__(
         self,
         model: PreTrainedModel,
@@ -68,9 +72,12 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
         self._fill_factor = 1.0
         self._scoring = False
         self._vocab_size = model.config.get_text_config().vocab_size
-        self._choices: TokenChoices | None = None
-        self._choice_index: torch.Tensor | None = None
+        # Of the rows in work.
+        self._choices: TokenChoices
+        self._choice_index: torch.Tensor
         self.update_metrics: list[dict[str, float]] = []
+        assert args.generation_batch_size is not None  # TRL works it out
+        assert args.output_dir is not None
         slots = Dataset.from_dict({"prompt": [""] * args.generation_batch_size})
         torch.manual_seed(args.seed)  # for the first weights of adapters
         reference = Path(args.output_dir) / "reference"
@@ -92,8 +99,13 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
         return self.state.global_step // (self._minibatches * self.num_iterations)
 
     @property
+    def _pieces(self) -> int:
+        assert self.args.steps_per_generation is not None  # set in `grpo_arguments`
+        return self.args.steps_per_generation
+
+    @property
     def _minibatches(self) -> int:
-        return self.args.steps_per_generation // self.args.gradient_accumulation_steps
+        return self._pieces // self.args.gradient_accumulation_steps
 
     def _rollout(self) -> dict[str, Any]:
         return {
@@ -117,7 +129,7 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
             batch = super()._generate_and_score_completions([{"prompt": ""} for _ in self._rows])
         finally:
             self._scoring = False
-        advantages = pad([torch.tensor(row.advantages) for row in self._rows], padding_value=0.0)
+        advantages = pad([torch.tensor(row.advantages) for row in self._rows], padding_value=0)
         advantages = advantages.to(batch["completion_ids"].device)
         if self._any_stale:
             advantages = advantages * self._staleness_weights(batch)
@@ -159,14 +171,13 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
     def _part(self, filled: list[Row]) -> list[Row]:
         """This process's rows: of each piece its share, short and long ones."""
         n, index = self.accelerator.num_processes, self.accelerator.process_index
-        pieces = self.args.steps_per_generation
-        size = len(filled) // pieces
+        size = len(filled) // self._pieces
         starts = range(0, len(filled), size)
         return [row for start in starts for row in filled[start : start + size][index::n]]
 
     def _fill(self, rows: list[Row]) -> list[Row]:
         """The pieces of a step, one after the other: all of one size, whoever computes them."""
-        pieces, n = self.args.steps_per_generation, self.accelerator.num_processes
+        pieces, n = self._pieces, self.accelerator.num_processes
         # By length, so that a piece pads little; a minibatch takes pieces from both ends, so
         # that it sees short and long rows, hence roles and environments of every kind. Which rows
         # a piece has does not depend on the number of processes.
@@ -202,7 +213,7 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int
     ) -> torch.Tensor:
         """Log-probabilities under the weights as they are: known from sampling, unless stale."""
-        logps = pad([torch.tensor(row.logprobs) for row in self._rows], padding_value=0.0)
+        logps = pad([torch.tensor(row.logprobs) for row in self._rows], padding_value=0)
         logps = logps.to(input_ids.device)
         if self._any_stale:
             stale = torch.tensor([row.stale for row in self._rows], device=input_ids.device)
@@ -218,11 +229,11 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, torch.Tensor | Any]:
         # As in the base class, but without its shuffle, which would undo the sorting.
-        every = self.args.steps_per_generation * self.num_iterations
+        every = self._pieces * self.num_iterations
         if self._step % every == 0 or self._buffered_inputs is None:
             batch = self._generate_and_score_completions(generation_batch)
-            self._buffered_inputs = split_tensor_dict(batch, self.args.steps_per_generation)
-        return self._buffered_inputs[self._step % self.args.steps_per_generation]
+            self._buffered_inputs = split_tensor_dict(batch, self._pieces)
+        return self._buffered_inputs[self._step % self._pieces]
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -249,11 +260,12 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
             )
             for start in range(0, input_ids.size(0), size)
         ]
-        logps, entropies, losses = zip(*pieces, strict=True)
+        entropies = [entropy for _, entropy, _ in pieces if entropy is not None]
+        losses = [loss for _, _, loss in pieces if loss is not None]
         return (
-            torch.cat(logps),
-            torch.cat(entropies) if entropies[0] is not None else None,
-            torch.stack(losses).mean() if losses[0] is not None else None,
+            torch.cat([logps for logps, _, _ in pieces]),
+            torch.cat(entropies) if entropies else None,
+            torch.stack(losses).mean() if losses else None,
         )
 
     def _adapters_off(self) -> bool:
@@ -365,7 +377,7 @@ def _outside_in(n: int) -> list[int]:
     return [i // 2 if i % 2 == 0 else n - 1 - i // 2 for i in range(n)]
 
 
-def _no_reward(completions: list[Any], **columns: Any) -> list[float]:
+def _no_reward(completions: list[Any], **columns: Any) -> list[float | None]:
     """TRL wants a reward; the advantages are given, so it is never used."""
     return [0.0] * len(completions)
 

@@ -16,6 +16,7 @@ import tempfile
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel
@@ -74,9 +75,10 @@ def load_model(
         ModelSourceError: If the weights cannot be had.
     """
     if config.name == "tiny":
-        tokenizer = character_tokenizer()
+        model: Any
+        tokenizer: Any = character_tokenizer()
         model = _tiny_model(config, tokenizer, context_tokens, seed)
-        return model.to(weights_dtype(config)), tokenizer
+        return model.to(dtype=weights_dtype(config)), tokenizer
     if (Path(config.name) / ADAPTER_FILE).is_file():
         return _with_adapter(config, context_tokens, seed)
     source = str(smollm2_folder()) if config.name == "smollm2-135m" else config.name
@@ -113,7 +115,7 @@ def lora_config(config: ModelConfig) -> LoraConfig | None:
     targets = list(config.lora_targets)
     return LoraConfig(
         r=config.lora_rank,
-        lora_alpha=config.lora_alpha,
+        lora_alpha=config.lora_alpha,  # type: ignore[arg-type]  # any number does
         lora_dropout=config.lora_dropout,
         target_modules=targets[0] if targets == ["all-linear"] else targets,
         task_type="CAUSAL_LM",
@@ -210,7 +212,9 @@ def _tiny_model(
     )
     # Embeddings are the output layer too: small, so that the first policy is nearly uniform
     # and explores, however wide the other weights start.
-    torch.nn.init.normal_(model.get_input_embeddings().weight, std=EMBEDDING_STD)
+    embeddings = model.get_input_embeddings().weight
+    assert isinstance(embeddings, torch.Tensor)
+    torch.nn.init.normal_(embeddings, std=EMBEDDING_STD)
     return model
 
 

@@ -82,7 +82,7 @@ class ToolCallFormat:
             tools: Schemas that the model was shown.
         """
         parsed = parse_response(
-            self._tokenizer, list(token_ids), prefix=list(context_ids), tools=tools
+            self._tokenizer, list(token_ids), prefix=list(context_ids), tools=[*tools]
         )
         calls = [call["function"] for call in parsed.get("tool_calls") or ()]
         if calls:

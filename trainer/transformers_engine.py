@@ -15,6 +15,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import xgrammar
@@ -227,7 +228,8 @@ class TransformersEngine:
             order = torch.argsort(taken.to(torch.uint8), dim=1, stable=True)[:, -width:]
             columns = order.shape[1]
             mask[targets, -columns:] = torch.gather(taken, 1, order)
-            for index, layer in enumerate(old.cache.layers):
+            layers: list[Any] = old.cache.layers
+            for index, layer in enumerate(layers):
                 moved = [_moved(layer.keys, picks, order), _moved(layer.values, picks, order)]
                 if len(targets) == len(places):
                     # All rows of one source, and as wide as the widest of them.

@@ -239,8 +239,8 @@ class SandboxRollouts:
 
     def __call__(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
         """One episode a prompt, as TRL wants it, with `env_mask` and `episode_return`."""
-        tokenizer = trainer.processing_class
-        args = trainer.args
+        tokenizer: Any = trainer.processing_class
+        args: Any = trainer.args
         chat = ChatFormat(tokenizer, self._system_prompt)
         generator = GenerationQueue(
             TransformersEngine(

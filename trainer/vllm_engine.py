@@ -53,7 +53,7 @@ class VLLMEngine:
         self._generation = generation
         self._engine = generation.llm.llm_engine
         self._seeded = config.seeded
-        model = generation.model
+        model: Any = generation.model
         self._stop_ids = stop_ids(model, tokenizer)
         vocab_size = model.config.get_text_config().vocab_size
         self._compiler = GrammarCompiler(tokenizer, vocab_size, sorted(self._stop_ids))

@@ -142,7 +142,7 @@ class VLLMServerGenerator:
 
     def _ask(self, request: GenerationRequest, options: dict[str, Any]) -> Completion:
         try:
-            answer = self._client.generate(
+            answer: dict[str, Any] = self._client.generate(
                 [list(request.prompt_ids)],
                 temperature=max(0.0, request.temperature),
                 max_tokens=request.max_new_tokens,

@@ -109,6 +109,8 @@ class PlayConfig:
             differed, and by how long ago that was.
         rehearsal_temperature: For `prioritised`: small for the most promising alone.
         rehearsal_staleness: For `prioritised`: share that goes by age.
+        lost_share_bound: Share of a step's plays that may be lost to faults, whoever's; above it
+            the run stops and says which faults. 1 never stops it.
         max_concurrent: Episodes in flight.
         cohorts: 0 lets each episode go on as soon as it can: for a server that generates. With n
             they are divided into n parts whose episodes act together, so that a step done again
@@ -133,6 +135,7 @@ class PlayConfig:
     rehearsal: str = "even"
     rehearsal_temperature: float = 0.3
     rehearsal_staleness: float = 0.3
+    lost_share_bound: float = 0.3
     max_concurrent: int = 512
     cohorts: int = 1
     tool_calling: str = "tags"
@@ -357,6 +360,10 @@ def validate(config: Config) -> None:
     _one_of("play.rehearsal", config.play.rehearsal, REHEARSALS)
     if config.play.rehearsal_temperature <= 0:
         raise ConfigError("play.rehearsal_temperature must be above 0")
+    if not 0 <= config.play.lost_share_bound <= 1:
+        raise ConfigError(
+            f"play.lost_share_bound is {config.play.lost_share_bound}; it must be in [0, 1]"
+        )
     if not 0 <= config.play.rehearsal_staleness <= 1:
         raise ConfigError("play.rehearsal_staleness must be in [0, 1]")
     _one_of("model.dtype", config.model.dtype, DTYPES)

@@ -11,7 +11,7 @@ import os
 import random
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -26,8 +26,13 @@ from trainer.groups import Group, play_groups
 from trainer.policies import Policy
 from trainer.protocols import Designer, Progress, SandboxClient
 from trainer.recording import archive_plays, play_metrics
+from trainer.rollouts import RolloutCount
 from trainer.rows import Row
 from trainer.runfolder import RunFolder
+
+
+class LostPlaysError(RuntimeError):
+    """So many plays were lost to faults that what is left says little."""
 
 
 class SelfPlay:
@@ -85,6 +90,9 @@ class SelfPlay:
 
         Args:
             step: From 0.
+
+        Raises:
+            LostPlaysError: If more plays were lost than `play.lost_share_bound` allows.
         """
         config = self._config
         stage, max_turns = horizon(config.play, step)
@@ -109,6 +117,9 @@ class SelfPlay:
             cohorts=config.play.cohorts,
             progress=self.progress,
         )
+        played = sum(len(group.plain) + len(group.hinted) for group in groups)
+        if sum(count.faults.values()) > config.play.lost_share_bound * played:
+            self._stop(step, groups, count, played)
         self.row.update(self._curriculum.take_in(step, groups))
         self._remember(step, groups)
         # In a thread: a critic reads every episode with the model.
@@ -122,6 +133,21 @@ class SelfPlay:
         self._write_trajectories(step, groups)
         self.row["time/play_s"] = time.perf_counter() - started
         return rows
+
+    def _stop(
+        self, step: int, groups: Sequence[Group], count: RolloutCount, played: int
+    ) -> NoReturn:
+        """Leave what shows why in the folder, and end the run."""
+        self.row.update(play_metrics(groups, count, self._generated()))
+        self._write_trajectories(step, groups)
+        self._folder.append_metrics(self.row)
+        causes = ", ".join(f"{fault} {n}" for fault, n in count.faults.most_common())
+        raise LostPlaysError(
+            f"step {step + 1} lost {sum(count.faults.values())} of its {played} plays to faults "
+            f"({causes}), more than play.lost_share_bound={self._config.play.lost_share_bound:g}; "
+            f"nothing was trained on them. {self._folder.trajectories_path} has those plays: find "
+            "the fault and go on with --resume, or raise the bound"
+        )
 
     def _generated(self) -> GenerationCount:
         counts = [generator.count for generator in self._generators]

@@ -11,7 +11,7 @@ from trainer.config import load_config
 from trainer.protocols import EvaluationItem
 from trainer.run import run
 from trainer.runfolder import RunExistsError, RunFolder
-from trainer.selfplay import SelfPlay
+from trainer.selfplay import LostPlaysError, SelfPlay
 
 SUITE = [EvaluationItem(f"grid-{n}", "grid", grid_source(n), "", 6, tuple("NSEW")) for n in (3, 4)]
 
@@ -217,6 +217,30 @@ async def test_lost_plays_are_counted_and_train_nothing(tmp_path):
     assert row["sandbox/lost_plays"] > 0
     assert row["sandbox/kills/PROGRAM_ERROR"] == row["sandbox/lost_plays"]
     assert row["agent/return_n"] < 12
+
+
+async def test_a_step_that_loses_too_many_plays_stops_the_run_with_the_reason(tmp_path):
+    config = configuration(*(tmp_path, "run.steps=3", "design.replay_steps=1", "play.rehearsed=0"))
+    client = FakeSandboxClient()
+    original = client._step
+
+    def failing(item):
+        # From the second step on, all first steps fail.
+        if len(RunFolder(config.folder).metrics()) > 0 and item.step_index == 0:
+            client.fail_steps.add((client.seeds[item.episode_id], 0))
+        return original(item)
+
+    client._step = failing
+    with pytest.raises(LostPlaysError, match=r"step 2 lost 24 of its 24 .*PROGRAM_ERROR 24"):
+        await run(config, client, FakeDesigner(client), [])
+    folder = RunFolder(config.folder)
+    assert [row["sandbox/lost_plays"] for row in folder.metrics()] == [0, 24]
+    assert folder.newest_checkpoint().name == "step_000001"
+    assert (folder.trajectories_path / "step_000002.jsonl.gz").exists()
+
+    healthy = FakeSandboxClient()
+    await run(config, healthy, FakeDesigner(healthy), [], resume=True)
+    assert [row["step"] for row in folder.metrics()] == [1, 2, 3]
 
 
 async def test_a_cycle_without_environments_waits_for_the_next(tmp_path):

@@ -52,7 +52,7 @@ async def test_a_run_trains_on_what_the_server_samples(served, tmp_path):
         "run.steps=2",
         "design.environments=2",
         "design.replay_steps=1",
-        "play.group_size=2",
+        "play.group_size=6",
         "play.max_turns=3",
         "play.rehearsed=0",
         "evaluation.episodes=0",
@@ -63,8 +63,10 @@ async def test_a_run_trains_on_what_the_server_samples(served, tmp_path):
     lines = (config.folder / "metrics.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     gaps = [row["update/sampling_gap"] for row in rows]
-    print(f"\nsampling gaps by step: {gaps}")
+    returns = [row["agent/mean_return"] for row in rows]
+    print(f"\nsampling gaps by step: {gaps}; mean returns: {returns}")
     assert len(rows) == 2
+    assert not any(row["sandbox/lost_plays"] for row in rows)
     assert all(gap is None or gap < 1e-3 for gap in gaps)
     assert any(gap is not None for gap in gaps)
     assert (config.folder / "vllm-weights" / "config.json").is_file()

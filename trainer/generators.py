@@ -33,10 +33,10 @@ def generator_for(config: Config, model: Any, tokenizer: Any) -> Generator:
     generation = config.generation
     if generation.backend not in (COLOCATED, SERVER):
         return in_process(config, model, tokenizer)
-    if processes.count() > 1:
+    if generation.backend == COLOCATED and processes.count() > 1:
         raise ConfigError(
-            f"generation.backend={generation.backend} takes its weights from a single process; "
-            "launch one, or several with generation.backend=transformers"
+            f"generation.backend={COLOCATED} takes its weights from a single process; launch one, "
+            f"or several with generation.backend={SERVER} or transformers"
         )
     try:
         import vllm  # noqa: F401
@@ -104,7 +104,7 @@ def _server(config: Config, model: Any, tokenizer: Any) -> VLLMServerGenerator:
             model.to(accelerator.device)
             transfer = VLLMGeneration(
                 model,
-                accelerator,
+                _Alone(accelerator),
                 tokenizer,
                 mode="server",
                 server_base_url=url,
@@ -121,6 +121,26 @@ def _server(config: Config, model: Any, tokenizer: Any) -> VLLMServerGenerator:
         ) from error
     except (OSError, RuntimeError) as error:
         raise ConfigError(f"vllm.url={url}: {error}") from error
+
+
+class _Alone:
+    """An accelerator for the process that leads, which is the only one that generates.
+
+    TRL has all processes meet when it has made its client; here the others make none.
+    """
+
+    num_processes = 1
+    process_index = 0
+    is_main_process = True
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self._accelerator = accelerator
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._accelerator, name)
+
+    def wait_for_everyone(self) -> None:
+        """Nobody else comes."""
 
 
 def _accelerator() -> Accelerator:

@@ -317,8 +317,9 @@ class SelfPlayGRPOTrainer(GRPOTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Keep what TRL logs, for the run's own metrics."""
+        # First: the base class adds its own to them, and then tells those who record a step.
+        self.update_metrics.append(logs)
         super().log(logs, start_time)
-        self.update_metrics.append({k: v for k, v in logs.items() if isinstance(v, int | float)})
 
 
 def make_trainer(

@@ -5,6 +5,7 @@ In a process of its own: TRL looks for vLLM when it is imported, and finds `vllm
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 
@@ -14,6 +15,7 @@ import torch
 from trl.generation.vllm_client import VLLMClient
 
 from tests.trainer.fakes import FakeDesigner, FakeSandboxClient
+from tests.trainer.test_processes import launch
 from tests.trainer.test_run import SUITE, configuration
 from tests.trainer.vllm_protocol import ServedModel, serve
 from tests_on_vllm import sampling
@@ -135,3 +137,26 @@ async def test_a_run_designs_plays_trains_and_is_measured_by_it(served, tmp_path
     evaluation = json.loads((config.folder / "eval.json").read_text())
     assert {"before", "after"} <= set(evaluation["policies"])
     assert any("structured_outputs" in body for body in served.asked)
+
+
+@pytest.mark.timeout(280)
+async def test_two_processes_train_with_one_server_like_one(served, small_model, tmp_path):
+    overrides = ("update.accumulation=2", "update.minibatches=1", "evaluation.episodes=0")
+    with serve(served) as url:
+        config = server_configuration(tmp_path / "alone", url, "folder", *overrides)
+        client = FakeSandboxClient()
+        await run(config, client, FakeDesigner(client), [])
+        served.model.load_state_dict(small_model[0].state_dict())
+        settings = [f"vllm.url={url}", "generation.backend=vllm-server", "design.explore=0"]
+        settings += ["vllm.weight_sync=folder", "play.cohorts=0", *overrides]
+        done = await asyncio.to_thread(launch, tmp_path / "together", *settings)
+        assert done.returncode == 0, done.stderr[-4000:]
+    rows = RunFolder(tmp_path / "together" / "test").metrics()
+    expected = RunFolder(config.folder).metrics()
+    assert [row["step"] for row in rows] == [1, 2]
+    for row, other in zip(rows, expected, strict=True):
+        assert row["agent/mean_return"] == pytest.approx(other["agent/mean_return"])
+        for key in ("update/loss", "update/entropy", "update/grad_norm"):
+            assert row[key] == pytest.approx(other[key], rel=1e-3, abs=1e-5), key
+    # The leader alone sends them: at two steps of either run.
+    assert served.syncs == 4

@@ -102,9 +102,9 @@ def test_the_examples_are_configurations_of_accelerate(file: Path):
     assert not config.fsdp_config
 
 
-def test_vllm_is_refused_beside_several_training_processes(monkeypatch):
+def test_a_colocated_vllm_is_refused_beside_several_training_processes(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    config = load_config("cpu-demo", ["generation.backend=vllm-colocated"])
+    config = load_config("cpu-demo", ["generation.backend=vllm-colocated", "design.explore=0"])
     with pytest.raises(ConfigError, match="takes its weights from a single process"):
         generator_for(config, None, None)
 

@@ -99,6 +99,14 @@ async def test_two_steps_leave_a_whole_run_folder(tmp_path):
     assert not client.live
 
 
+async def test_a_step_of_a_single_update_has_its_figures_too(tmp_path):
+    config = configuration(tmp_path, "update.minibatches=1", "evaluation.episodes=0")
+    await start(config)
+    rows = RunFolder(config.folder).metrics()
+    assert all(isinstance(row["update/loss"], float) for row in rows)
+    assert all(row["update/entropy"] > 0 for row in rows)
+
+
 async def test_a_second_run_in_the_same_folder_must_be_asked_for(tmp_path):
     config = configuration(tmp_path, "run.steps=1")
     await start(config)

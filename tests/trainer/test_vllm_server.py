@@ -12,7 +12,8 @@ import pytest
 HERE = Path(__file__).parent
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_server_of_vllms_protocol_samples_trains_and_takes_weights():
     paths = [str(HERE / "vllm_parts"), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(

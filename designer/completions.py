@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import bisect
 import json
 import re
 from typing import Any
 
-_THINKING = re.compile(r"<(think|thinking|thought|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_TAG = re.compile(r"<(/?)(think|thinking|thought|reasoning)>", re.IGNORECASE)
 # A model that starts inside its thoughts (the template opened the tag) only closes them.
 _UNOPENED = re.compile(r"\A.*?</(?:think|thinking|thought|reasoning)>", re.DOTALL | re.IGNORECASE)
 # One that ran out of tokens inside its thoughts only opens them.
 _UNCLOSED = re.compile(r"<(think|thinking|thought|reasoning)>.*\Z", re.DOTALL | re.IGNORECASE)
-_FENCE = re.compile(
-    r"^[ \t]*(```+|~~~+)[ \t]*(\w*)[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.M
-)
-_OPEN_FENCE = re.compile(r"^[ \t]*(?:```+|~~~+)[ \t]*(\w*)[^\n]*\n", re.M)
+_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
 _CODE_START = re.compile(r"^(?:import |from |class |def |@|#|\"\"\")", re.M)
 
 
@@ -24,9 +22,53 @@ class CompletionError(ValueError):
 
 def strip_thinking(text: str) -> str:
     """Drop what stands in thinking tags, also when one of the two tags is missing."""
-    text = _THINKING.sub("", text)
-    text = _UNOPENED.sub("", text)
+    text = _UNOPENED.sub("", _without_pairs(text))
     return _UNCLOSED.sub("", text)
+
+
+# A model that repeats itself writes a tag or a fence thousands of times: what follows takes time
+# in proportion to the text, which expressions with a part that may be anything do not.
+
+
+def _without_pairs(text: str) -> str:
+    """Drop what stands between a tag and the next that closes it."""
+    tags = [(m.start(), m.end(), m[1] == "/", m[2].lower()) for m in _TAG.finditer(text)]
+    closing: dict[str, list[int]] = {}
+    for number, (_, _, closes, name) in enumerate(tags):
+        if closes:
+            closing.setdefault(name, []).append(number)
+    kept, at, after = [], 0, 0
+    for number, (start, _, closes, name) in enumerate(tags):
+        if closes or number < after:
+            continue
+        ends = closing.get(name, [])
+        place = bisect.bisect(ends, number)
+        if place < len(ends):
+            kept.append(text[at:start])
+            at, after = tags[ends[place]][1], ends[place]
+    return "".join([*kept, text[at:]])
+
+
+def _fenced(text: str) -> tuple[list[str], str | None]:
+    """The blocks between two equal fences, and what follows the first fence of all."""
+    lines = text.split("\n")
+    fences = [found[1] if (found := _FENCE.match(line)) else "" for line in lines]
+    closing: dict[str, list[int]] = {}
+    for number, (line, fence) in enumerate(zip(lines, fences, strict=True)):
+        if fence and line.strip(" \t") == fence:
+            closing.setdefault(fence, []).append(number)
+    blocks, first, at = [], None, 0
+    for number, fence in enumerate(fences):
+        if not fence or number < at:
+            continue
+        if first is None:
+            first = "\n".join(lines[number + 1 :])
+        ends = closing.get(fence, [])
+        place = bisect.bisect(ends, number)
+        if place < len(ends):
+            blocks.append("\n".join([*lines[number + 1 : ends[place]], ""]))
+            at = ends[place] + 1
+    return blocks, first
 
 
 def read_code(completion: str) -> str:
@@ -39,11 +81,9 @@ def read_code(completion: str) -> str:
         CompletionError: If there is no class in it.
     """
     text = strip_thinking(completion).replace("\r\n", "\n")
-    blocks = [match.group(3) for match in _FENCE.finditer(text)]
-    if not any("class " in block for block in blocks):
-        opened = _OPEN_FENCE.search(text)
-        if opened is not None:
-            blocks = [text[opened.end() :]]
+    blocks, opened = _fenced(text)
+    if not any("class " in block for block in blocks) and opened is not None:
+        blocks = [opened]
     if not any("class " in block for block in blocks):
         start = _CODE_START.search(text)
         blocks = [text[start.start() :]] if start else []
@@ -65,6 +105,8 @@ def read_spec(completion: str) -> dict[str, Any]:
     while start >= 0:
         try:
             value, _ = decoder.raw_decode(text, start)
+        except RecursionError:
+            raise CompletionError("the completion nests JSON deeper than anything reads") from None
         except ValueError:
             start = text.find("{", start + 1)
             continue

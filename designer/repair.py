@@ -44,7 +44,7 @@ def repair_braces(source: str) -> Repair:
     fixed, count = _rewrite(source, known=None)
     try:
         tree = ast.parse(fixed)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return Repair(fixed, count)
     fixed, more = _rewrite(fixed, known=_bound_names(tree) | _GIVEN_NAMES)
     return Repair(fixed, count + more)
@@ -179,7 +179,7 @@ def _is_field(inner: str, known: set[str] | frozenset[str] | None, quote: str) -
         return False
     try:
         joined = ast.parse(f"f{quote}{{{inner}}}{quote}", mode="eval").body
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     nodes = list(ast.walk(joined))
     values = [n for n in nodes if isinstance(n, ast.FormattedValue)]

@@ -124,9 +124,12 @@ def program_key(source: str) -> str:
     """Identity of a program: layout, remarks, docstrings and the choice of names do not count.
 
     Raises:
-        SyntaxError: If the source does not parse.
+        SyntaxError: If the source does not parse, or nests deeper than anything reads.
     """
-    return _key(whole for whole, _ in _labels(_stripped(ast.parse(source))))
+    try:
+        return _key(whole for whole, _ in _labels(_stripped(ast.parse(source))))
+    except (RecursionError, MemoryError):
+        raise SyntaxError("nested too deeply") from None
 
 
 def _key(labels: Iterable[str]) -> str:

@@ -71,7 +71,7 @@ class FuzzGate:
         settings = subject.settings
         assert subject.program is not None
         actions = fuzz_actions(subject.program.limits.max_action_bytes)
-        seeds = range(settings.first_seed, settings.first_seed + settings.starts)
+        seeds = range(subject.first_seed, subject.first_seed + settings.starts)
         # The starts share the actions; an episode that ends early leaves its share over. The
         # first goes ahead alone, with the huge ones: a program that hangs keeps a CPU busy for
         # as long as its limits let it, and so one.
@@ -81,7 +81,7 @@ class FuzzGate:
         subject.fuzzed, subject.fuzzed_at = plays, time.monotonic()
         await subject.close(plays[settings.replays :])
         # A game that ends at any mistake would take an episode for each of the others.
-        rest = [Trial(settings.first_seed, (action,)) for action in actions]
+        rest = [Trial(subject.first_seed, (action,)) for action in actions]
         if rest:
             tried = await subject.try_plays(plays[0], rest)
             doubted = [
@@ -132,7 +132,7 @@ class OracleGate:
             )
         plays = subject.guessed[settings.replays :]
         count = settings.oracle_seeds - settings.oracles
-        seeds = range(settings.first_seed, settings.first_seed + count)
+        seeds = range(subject.first_seed, subject.first_seed + count)
         # One goes ahead, with the many seeds, as in gate 4: solution() may hang.
         verdicts = await subject.verify(plays[:1], run_oracle=True, oracle_seeds=seeds)
         swept = dict(zip(seeds, verdicts[0].oracles, strict=False))
@@ -229,7 +229,7 @@ def _shares(actions: list[str], seeds: Sequence[int]) -> list[tuple[int, Policy]
 
 
 def _nothing_scripts(subject: Subject) -> list[Trial]:
-    first = subject.settings.blind_seed
+    first = subject.blind_seed
     return [
         Trial(first + number, (action,) * subject.max_turns)
         for number, action in enumerate(("", "\\boxed{}"))
@@ -242,7 +242,7 @@ def _constant_scripts(subject: Subject, count: int) -> list[Trial]:
     taken = [actions[i % len(actions)] for i in range(count)]
     # Shuffled: a program may make seeds of one parity easy, and must not meet the same action
     # on all of those.
-    first = subject.settings.blind_seed
+    first = subject.blind_seed
     subject.rng(first).shuffle(taken)
     return [
         Trial(first + number, (action,) * subject.max_turns) for number, action in enumerate(taken)
@@ -267,7 +267,7 @@ def _random_scripts(subject: Subject, count: int) -> list[Trial]:
 
 def _random_plans(subject: Subject, numbers: range) -> list[tuple[int, Policy]]:
     """Random policies; every other one knows the valid actions, where the program lists them."""
-    first, listed = subject.settings.blind_seed, subject.fuzzed[0].listed
+    first, listed = subject.blind_seed, subject.fuzzed[0].listed
     return [
         (first + number, guessing(subject.rng(first + number), listed if number % 2 else ()))
         for number in numbers

@@ -30,7 +30,6 @@ class GateSettings:
         service_retries: Times a draft is judged again after the service failed.
         drafts_at_once: Drafts in work together; bounds the episodes alive to about 30 times
             as many.
-        first_seed: Seeds of the gates start here.
     """
 
     only_load: bool = False
@@ -48,9 +47,3 @@ class GateSettings:
     won_transcripts: int = 2
     service_retries: int = 2
     drafts_at_once: int = 16
-    first_seed: int = 10_000
-
-    @property
-    def blind_seed(self) -> int:
-        """The first seed of plays that understand nothing, apart from those of the starts."""
-        return self.first_seed + 1_000

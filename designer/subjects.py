@@ -70,6 +70,10 @@ class SharedClock:
             costs_s[name] = costs_s.get(name, 0.0) + spent
 
 
+# Seeds that training draws from.
+SEEDS = 1_000_000
+
+
 @dataclass
 class Subject:
     """A draft on its way through the gates, with what they learnt of it.
@@ -118,6 +122,20 @@ class Subject:
     def program_id(self) -> str:
         assert self.program is not None
         return self.program.program_id
+
+    @property
+    def first_seed(self) -> int:
+        """Where the gates' seeds begin.
+
+        Among those that episodes are trained on, and elsewhere for each source: a program that
+        does well on the seeds of its gates alone would have to know them as it is written.
+        """
+        return random.Random(f"{self.rng_seed} {self.program_id} gates").randrange(SEEDS)
+
+    @property
+    def blind_seed(self) -> int:
+        """The first seed of plays that understand nothing, apart from those of the starts."""
+        return self.first_seed + 1_000
 
     @property
     def openings(self) -> dict[int, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -121,7 +122,7 @@ def test_people_are_shown_line_play_and_advice(address, tmp_path: Path, capsys) 
     shown = capsys.readouterr().out
     assert "raises.py:7: FUZZ" in shown
     assert '      7 |         raise ValueError("no such thing")' in shown
-    assert "with seed 10000, in step():" in shown
+    assert re.search(r"with seed \d+, in step\(\):", shown)
     assert "do: Any text may come as an action." in shown
 
 

@@ -134,6 +134,12 @@ ORACLE_WRONG_ON_A_TENTH = edited(
     "def solution(self):\n"
     "        if self.seed % 10 == 7:\n            return ['\\\\boxed{L}'] * 6\n",
 ).replace("self.rung = 0\n", "self.rung = 0\n        self.seed = seed\n")
+# As a model would write that was told of the gates' seeds by an earlier finding.
+KNOWS_FORMER_SEEDS = edited(
+    "def solution(self):\n",
+    "def solution(self):\n"
+    "        if not 10_000 <= self.seed < 12_000:\n            return ['\\\\boxed{L}'] * 6\n",
+).replace("self.rung = 0\n", "self.rung = 0\n        self.seed = seed\n")
 NAN_REWARD = edited("-0.5", "float('nan')")
 TEXT_REWARD = edited("-0.5", "'low'")
 THREE_PARTS = edited('"fell", -0.5, True, False, {}', '"fell", -0.5, True')
@@ -313,6 +319,7 @@ PLANTED = {
     "SOLUTION_LOSES": Reason.ORACLE,
     "HANGS_IN_SOLUTION": Reason.ORACLE,
     "ORACLE_WRONG_ON_A_TENTH": Reason.ORACLE,
+    "KNOWS_FORMER_SEEDS": Reason.ORACLE,
     "IMPOSSIBLE": Reason.ORACLE,
     "SHORT_GAME": Reason.ORACLE,
     "TRIVIAL": Reason.BLIND_WIN,

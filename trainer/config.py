@@ -6,8 +6,10 @@ after a model has been loaded.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
+import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -535,16 +537,16 @@ def _coerce(key: str, value: Any, wanted: Any) -> Any:
             raise ConfigError(f"{key} must be a list, not {value!r}")
         return tuple(_coerce(key, item, typing.get_args(wanted)[0]) for item in value)
     if wanted is float and isinstance(value, str | int) and not isinstance(value, bool):
-        try:  # YAML reads 1e-3 (no dot) as text
-            return float(value)
-        except ValueError:
-            pass
+        with contextlib.suppress(ValueError):  # YAML reads 1e-3 (no dot) as text
+            value = float(value)
     if wanted is str and value is None:  # as YAML reads what nobody wrote: `section.key=`
         return ""
     if wanted is str and isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     if type(value) is not wanted:
         raise ConfigError(f"{key} must be {wanted.__name__}, not {value!r}")
+    if wanted is float and not math.isfinite(value):
+        raise ConfigError(f"{key} is {value}; it must be a finite number")
     return value
 
 

@@ -1,9 +1,12 @@
+import math
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 
 from trainer.config import (
+    Config,
     ConfigError,
     PlayConfig,
     config_from_dict,
@@ -96,3 +99,20 @@ def test_config_does_not_import_torch():
 
 def test_a_text_may_be_set_to_nothing():
     assert load_config("cpu-135m", ["play.system_prompt="]).play.system_prompt == ""
+
+
+def every_key() -> list[tuple[str, str]]:
+    return [
+        (section.name, setting.name)
+        for section in fields(Config)
+        for setting in fields(getattr(Config(), section.name))
+    ]
+
+
+@pytest.mark.parametrize("wrong", [{"a": 1}, [[]], math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(("section", "name"), every_key())
+def test_a_value_of_no_use_is_refused_by_the_name_of_its_key(section, name, wrong):
+    if isinstance(getattr(getattr(Config(), section), name), str) and isinstance(wrong, float):
+        return  # a text: it may be "nan", where it is not one of a few
+    with pytest.raises(ConfigError, match=f"{section}.{name}"):
+        config_from_dict({section: {name: wrong}})

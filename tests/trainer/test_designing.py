@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from designer import Archive, Designer, WritingSettings
 from tests.protocol_server import protocol_server
@@ -19,7 +17,7 @@ from trainer.config import load_config
 from trainer.designing import DesignRound
 from trainer.protocols import Answer
 from trainer.rows import DESIGNER
-from trainer.run import _DesignBar, _progress, run
+from trainer.run import run
 from trainer.runfolder import RunFolder
 from trainer.selfplay import SelfPlay
 from trainer.writers import ModelWriter
@@ -138,21 +136,6 @@ async def test_the_trained_model_mends_its_own_drafts_and_each_round_can_train(g
         assert chat.text(second.prompt_ids).endswith(chat.text(first.completion_ids) + "PARSE\n")
         assert chat.text(third.prompt_ids).endswith(chat.text(second.completion_ids) + "PARSE\n")
         assert all(len(s.decisions) == len(s.completion_ids) for s in entry.samples)
-
-
-def test_the_bar_shows_a_part_of_designing_until_it_is_done():
-    with _progress(Console(file=io.StringIO(), force_terminal=True)) as progress:
-        bar = _DesignBar(progress)
-        (task,) = progress.tasks
-        bar.begin("validating", 2)
-        assert task.visible
-        assert task.fields["unit"] == "validating"
-        bar.advance()
-        assert (task.visible, task.completed) == (True, 1)
-        bar.advance()
-        assert not task.visible
-        bar.begin("hinting", 0)
-        assert not task.visible
 
 
 def run_config(tmp_path: Any, *overrides: str) -> Any:

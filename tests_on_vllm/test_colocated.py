@@ -7,7 +7,7 @@ import functools
 import pytest
 
 from tests_on_vllm import sampling
-from trainer.config import load_config
+from trainer.config_reading import load_config
 from trainer.generators import generator_for
 
 

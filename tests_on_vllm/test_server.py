@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainer.fakes import FakeDesigner, FakeSandboxClient
 from tests_on_vllm import sampling
-from trainer.config import load_config
+from trainer.config_reading import load_config
 from trainer.generators import generator_for
 from trainer.run import run
 

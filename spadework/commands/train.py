@@ -173,7 +173,8 @@ def resolve_config(args: argparse.Namespace) -> Config:
     Raises:
         ConfigError: If a setting is unknown or makes no sense.
     """
-    from trainer.config import ConfigError, load_config
+    from trainer.config import ConfigError
+    from trainer.config_reading import load_config
 
     settings = list(args.settings)
     preset = settings.pop(0) if settings and "=" not in settings[0] else DEFAULT_PRESET

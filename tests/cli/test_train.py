@@ -10,7 +10,7 @@ import pytest
 
 from spadework.cli import build_parser, main
 from spadework.commands.train import evaluation_items, resolve_config
-from trainer.config import preset_names
+from trainer.config_reading import preset_names
 
 
 def parse(*arguments: str) -> argparse.Namespace:

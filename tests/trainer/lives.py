@@ -23,7 +23,8 @@ from sandbox_api import AsyncSandboxClient
 from designer import Archive, Designer
 from spadework.commands.train import evaluation_items, make_designer
 from trainer import runfolder
-from trainer.config import Config, config_from_dict
+from trainer.config import Config
+from trainer.config_reading import config_from_dict
 from trainer.grpo import SelfPlayGRPOTrainer
 from trainer.run import _Session, run
 from trainer.runfolder import RunFolder

@@ -12,7 +12,8 @@ from tests.trainer.conftest import SMALL
 from tests.trainer.fakes import completions
 from tests.trainer.test_grpo import logprobs, sampled_rows, settings
 from tests.trainer.test_run import Killed, _kill_in_step_three, configuration, start
-from trainer.config import ConfigError, ModelConfig, load_config
+from trainer.config import ConfigError, ModelConfig
+from trainer.config_reading import load_config
 from trainer.generation import GenerationRequest
 from trainer.generation_queue import GenerationQueue
 from trainer.grpo import SelfPlayGRPOTrainer, grpo_arguments

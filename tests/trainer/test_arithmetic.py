@@ -19,7 +19,8 @@ from transformers import (
 
 from trainer.architectures import ARCHITECTURES, Architecture, architecture_of
 from trainer.arithmetic import batch, checkpoint_bytes, memory, stages
-from trainer.config import ConfigError, ModelConfig, load_config
+from trainer.config import ConfigError, ModelConfig
+from trainer.config_reading import load_config
 from trainer.models import load_model
 
 

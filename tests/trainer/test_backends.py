@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from tests.trainer.test_grpo import logprobs, sampled_rows, settings
-from trainer.config import ConfigError, load_config
+from trainer.config import ConfigError
+from trainer.config_reading import load_config
 from trainer.generators import generator_for
 from trainer.grammar import Grammar, GrammarCompiler
 from trainer.grpo import SelfPlayGRPOTrainer, grpo_arguments

@@ -5,15 +5,8 @@ from dataclasses import fields
 
 import pytest
 
-from trainer.config import (
-    Config,
-    ConfigError,
-    PlayConfig,
-    config_from_dict,
-    horizon,
-    load_config,
-    preset_names,
-)
+from trainer.config import Config, ConfigError, PlayConfig, horizon
+from trainer.config_reading import config_from_dict, load_config, preset_names
 
 
 def test_every_preset_loads():
@@ -93,7 +86,7 @@ def test_horizon_rises_in_stages_and_never_above_the_cap():
 
 
 def test_config_does_not_import_torch():
-    code = "import sys, trainer.config; sys.exit('torch' in sys.modules)"
+    code = "import sys, trainer.config_reading; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -13,7 +13,7 @@ from tests.protocol_server import protocol_server
 from tests.trainer.conftest import SMALL
 from tests.trainer.fakes import FakeDesigner, FakeOutcome, FakeSandboxClient
 from trainer.budget import BudgetSpentError
-from trainer.config import load_config
+from trainer.config_reading import load_config
 from trainer.designing import DesignRound
 from trainer.protocols import Answer
 from trainer.rows import DESIGNER

@@ -6,7 +6,8 @@ import torch
 
 from tests.trainer.fakes import completions
 from trainer.advantages import Estimator
-from trainer.config import LOSSES, load_config
+from trainer.config_checks import LOSSES
+from trainer.config_reading import load_config
 from trainer.generation import GenerationRequest
 from trainer.grammar import Grammar
 from trainer.grpo import SelfPlayGRPOTrainer, grpo_arguments

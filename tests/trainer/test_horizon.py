@@ -17,7 +17,8 @@ from sandbox_api.types import Episode, ResetItem
 from designer import Archive, Designer
 from tests.trainer.conftest import SMALL
 from tests.trainer.fakes import FakeDesigner, FakeSandboxClient
-from trainer.config import Config, horizon, load_config
+from trainer.config import Config, horizon
+from trainer.config_reading import load_config
 from trainer.protocols import Level, PoolItem
 from trainer.rows import AGENT
 from trainer.run import run

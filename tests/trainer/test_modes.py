@@ -18,7 +18,8 @@ from sandbox_api.types import Outcome, Program
 from tests.trainer.conftest import SMALL
 from tests.trainer.fakes import FakeDesigner, FakeSandboxClient, completions, grid_source
 from trainer.chat import ChatFormat
-from trainer.config import ConfigError, load_config
+from trainer.config import ConfigError
+from trainer.config_reading import load_config
 from trainer.frozen import first_weights
 from trainer.generation import GenerationRequest
 from trainer.generation_queue import GenerationQueue

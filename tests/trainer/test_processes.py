@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 
 from tests.trainer.test_run import configuration, start
 from trainer import processes
-from trainer.config import ConfigError, load_config
+from trainer.config import ConfigError
+from trainer.config_reading import load_config
 from trainer.generators import generator_for
 from trainer.runfolder import RunFolder
 

@@ -20,7 +20,8 @@ from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sandbox_server import LocalServer
-from trainer.config import Config, load_config
+from trainer.config import Config
+from trainer.config_reading import load_config
 from trainer.runfolder import RunFolder
 
 SHRUNK = [

@@ -7,7 +7,7 @@ import pytest
 
 from tests.trainer.conftest import SMALL
 from tests.trainer.fakes import FakeDesigner, FakeSandboxClient, grid_source
-from trainer.config import load_config
+from trainer.config_reading import load_config
 from trainer.protocols import EvaluationItem
 from trainer.run import run
 from trainer.runfolder import RunExistsError, RunFolder

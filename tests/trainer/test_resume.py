@@ -27,11 +27,12 @@ from trainer.runfolder import RunFolder
 SHRUNK = [
     *("model.hidden_size=16", "model.layers=1", "model.heads=2", "model.intermediate_size=32"),
     *("design.environments=3", "design.replay_steps=2", "design.attempts=2", "run.steps=6"),
-    *("design.skills=[spatial]", "play.group_size=2", "play.max_turns=4", "play.rehearsed=2"),
+    *("design.skills=[spatial]", "play.group_size=4", "play.max_turns=10", "play.rehearsed=2"),
     *("evaluation.episodes=4", "update.minibatches=2", "update.accumulation=1"),
     # Whatever has a memory of its own.
     *("play.rehearsal=prioritised", "design.novelty_weight=0.3", "design.lineage_harder=0.5"),
     *("design.lineage_crossover=0.3", "design.reward=learning_potential"),
+    "design.hinted_floor=-1",
     # What is judged is no matter here, and takes the most time.
     *("design.gates=load", "run.checkpoint_every=2"),
 ]
@@ -142,6 +143,9 @@ def test_a_run_killed_anywhere_is_the_run_that_nobody_killed(tmp_path: Path, ser
     run_lives(server, broken, points)
 
     assert len(metrics(whole)) == config.run.steps
+    # There was something to be lost: returns, rewards of designers, worlds played again.
+    assert any(any(row.get("designer/rewards", ())) for row in metrics(whole))
+    assert sum("agent/mean_return_rehearsed" in row for row in metrics(whole)) >= 3
     for row, expected in zip(metrics(broken), metrics(whole), strict=True):
         assert row == expected
     for table, rows in archive(whole).items():

@@ -1,6 +1,6 @@
 import pytest
 
-from trainer import config
+from trainer import config_checks
 from trainer.advantages import (
     CREDITS,
     ESTIMATORS,
@@ -32,8 +32,8 @@ def estimate(name, *groups, credit="episode", **settings):
 
 
 def test_a_configuration_offers_what_there_is():
-    assert (*ESTIMATORS, "ppo") == config.ESTIMATORS
-    assert tuple(CREDITS) == config.CREDITS
+    assert (*ESTIMATORS, "ppo") == config_checks.ESTIMATORS
+    assert tuple(CREDITS) == config_checks.CREDITS
 
 
 def test_grpo_is_normalised_in_the_group_and_skips_lost_plays():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 from sandbox_api.types import Trial
@@ -10,30 +9,19 @@ from sandbox_api.types import Trial
 from designer.checks import check_verify
 from designer.drafts import Reason
 from designer.findings import refusal
-from designer.hints import (
-    HintError,
-    check_hint_against,
-    check_hint_text,
-    quoted_commands,
-    spoken_actions,
-)
+from designer.hints import HintError, check_hint_against, check_hint_text, quoted_commands
 from designer.leaks import find_leak
-from designer.perturbations import ONE_CHANGED, Perturbation, perturbations
+from designer.perturbations import Perturbation, perturbations
 from designer.plays import Play
-from designer.probes import cycled
-from designer.settings import GateSettings
+from designer.probes import Policy, cycled, replayed
 from designer.subjects import Subject
-
-# Seeds on which what a hint says is played.
-HINT_SEEDS = 4
 
 
 class PerturbationGate:
     """Gate 9: what is nearly a solution does not win.
 
     More than half of a kind's plays must win to refuse, on few seeds and then on more: many games
-    have more than one way. Of a solution with one other action a quarter is enough: what wins by
-    chance, whatever is said, would else be worth more to its designer than any game.
+    have more than one way.
     """
 
     name = "perturbed"
@@ -56,26 +44,13 @@ class PerturbationGate:
             for (what, _), play in zip(tried, plays, strict=True):
                 played.setdefault(what, []).append(play)
             won = {what: self._won(subject, plays) for what, plays in played.items()}
-            is_last = stage == settings.perturbed_stages[-1]
-            doubted = {
-                what: won[what]
-                for what in won
-                if len(won[what]) > self._most(what, settings, is_last) * len(played[what])
-            }
+            doubted = {what: won[what] for what in won if len(won[what]) > len(played[what]) / 2}
             first = stage
             if not doubted:
                 return
         what, winners = next(iter(doubted.items()))
         message = f"{what} won {len(winners)} of {len(played[what])} plays"
         raise refusal(Reason.PERTURBED_WIN, message, phase="step", play=winners[0])
-
-    @staticmethod
-    def _most(what: str, settings: GateSettings, is_last: bool) -> float:
-        """Share of a kind's plays that may win."""
-        if what != ONE_CHANGED:
-            return settings.max_perturbed_win_rate
-        # The first plays are too few to tell a quarter from a half.
-        return settings.max_changed_win_rate if is_last else 0.0
 
     @staticmethod
     def _won(subject: Subject, plays: Sequence[Play | None]) -> list[Play]:
@@ -115,7 +90,11 @@ class VerifyGate:
             return
         lost, verdicts = zip(*subject.replayed, strict=True)
         check_verify(lost, verdicts, settings.win_reward)
-        won = subject.solved
+        seeds = list(subject.oracles)[: settings.won_transcripts]
+        plans: list[tuple[int, Policy]] = [
+            (seed, replayed(subject.oracles[seed].actions)) for seed in seeds
+        ]
+        won = await subject.play(plans)
         check_verify(won, await subject.verify(won), settings.win_reward)
 
 
@@ -152,35 +131,15 @@ class HintGate:
         commands = quoted_commands(hint, solutions[0][0])
         if commands:
             await self._play(subject, commands)
-        for said in await self._doors(subject, hint, solutions[0][0]):
-            await self._play(subject, [said])
-
-    @staticmethod
-    async def _doors(subject: Subject, hint: str, like: str) -> list[str]:
-        """What of the hint wins by being said over and over, on the seed where it is tried."""
-        said = spoken_actions(hint, like, subject.source)
-        seeds = itertools.cycle(subject.oracles)
-        trials = [
-            Trial(seed, (action,) * subject.max_turns)
-            for action, seed in zip(said, seeds, strict=False)
-        ]
-        plays = await subject.play_winners(trials)
-        won = subject.settings.win_reward
-        return [
-            action
-            for action, play in zip(said, plays, strict=True)
-            if play is not None and play.won(won)
-        ]
 
     @staticmethod
     async def _play(subject: Subject, commands: list[str]) -> None:
         """Play the commands over and over."""
         settings = subject.settings
-        seeds = list(subject.oracles)[:HINT_SEEDS]
+        seeds = list(subject.oracles)[: settings.perturbed_stages[0]]
         plays = await subject.play([(seed, cycled(commands)) for seed in seeds])
         won = [play for play in plays if play.won(settings.win_reward)]
         if len(won) > len(plays) / 2:
             shown = ", ".join(commands)[:200]
-            count = f"{len(won)} of {len(plays)} plays"
-            message = f"what the hint says, as commands alone ({shown}), won {count}"
+            message = f"the hint's commands alone ({shown}) won {len(won)} of {len(plays)} plays"
             raise refusal(Reason.HINT, message, phase="step", play=won[0])

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from designer.archive_schema import migrate
-from designer.completions import whole_characters
 from designer.drafts import GateReport, Reason
 from designer.entries import Entry, EntryFilter, select
 from designer.forgetting import forget_steps, keep_former
@@ -48,8 +47,6 @@ TELLING = tuple(
         ),
     )
 )
-# Of what an earlier program says of itself: a prompt is no place for its author to speak.
-MAX_SUMMARY_CHARACTERS = 200
 # Refused drafts among which one is drawn.
 LATEST_REFUSED = 20
 
@@ -221,7 +218,6 @@ class Archive:
         marks = ", ".join(f":{name}" for name in row)
         kept = ("env_id", "created_step")
         updates = ", ".join(f"{name} = excluded.{name}" for name in row if name not in kept)
-        row = {name: _storable(value) for name, value in row.items()}
         with self._connection as db:
             keep_former(db, env_id, step)
             db.execute(
@@ -236,7 +232,7 @@ class Archive:
         with self._connection as db:
             db.execute(
                 "UPDATE environments SET opinion = ?, opinion_reason = ? WHERE env_id = ?",
-                (None if solvable is None else int(solvable), _storable(reason), env_id),
+                (None if solvable is None else int(solvable), reason, env_id),
             )
 
     def record_plays(self, env_id: str, step: int, plays: Sequence[Mapping[str, Any]]) -> None:
@@ -385,10 +381,6 @@ def _compact(spec: Mapping[str, Any]) -> str:
     return json.dumps(spec, separators=(",", ":"))
 
 
-def _storable(value: Any) -> Any:
-    return whole_characters(value) if isinstance(value, str) else value
-
-
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
@@ -411,14 +403,8 @@ def _remembered(row: sqlite3.Row) -> Remembered:
 
 
 def _summary(source: str) -> str:
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        # How deep a source may nest depends on where it is read.
-        return ""
-    for node in tree.body:
+    for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef) and node.name.endswith("Env"):
             lines = (ast.get_docstring(node) or "").splitlines()
-            summary = f"{node.name}: {lines[0]}" if lines else node.name
-            return summary[:MAX_SUMMARY_CHARACTERS]
+            return f"{node.name}: {lines[0]}" if lines else node.name
     return ""

@@ -17,10 +17,10 @@ _CONTRACT_ERROR = "ContractError"
 
 
 def check_load(program: Program) -> None:
-    """Gate 3, first half: the program loads inside its limits, and its tools have schemas.
+    """Gate 3, first half: the program loads inside its limits.
 
     Raises:
-        RefusedError: LOAD or CONTRACT.
+        RefusedError: LOAD.
     """
     if program.outcome is not Outcome.COMPLETED:
         what = f": {program.diagnostic}" if program.diagnostic else ""
@@ -31,39 +31,6 @@ def check_load(program: Program) -> None:
             diagnostic=program.diagnostic,
             outcome=program.outcome,
         )
-    for number, tool in enumerate(program.tools, 1):
-        if fault := _schema_fault(tool):
-            message = f"get_tools(): tool {number} {fault}"
-            advice = (
-                'Give each tool as OpenAI does: {"type": "function", "function": {"name": ..., '
-                '"description": ..., "parameters": {"type": "object", "properties": {...}, '
-                '"required": [...]}}}; or let a ToolEnv do it.'
-            )
-            raise refusal(Reason.CONTRACT, message, advice=advice, phase="load")
-
-
-def _schema_fault(tool: object) -> str:
-    """What keeps a tool's schema from being one; empty where nothing does."""
-    function = tool.get("function") if isinstance(tool, dict) else None
-    if not isinstance(function, dict):
-        return 'has no object "function"'
-    if not isinstance(function.get("name"), str) or not function["name"]:
-        return "has no name"
-    if not isinstance(function.get("description", ""), str):
-        return "has a description that is no text"
-    parameters = function.get("parameters", {})
-    if not isinstance(parameters, dict):
-        return "has parameters that are no object"
-    properties, required = parameters.get("properties", {}), parameters.get("required", [])
-    if not isinstance(properties, dict) or not all(
-        isinstance(schema, dict) for schema in properties.values()
-    ):
-        return "has properties that are no object of schemas"
-    if not isinstance(required, list):
-        return "has required parameters that are no list"
-    if any(not isinstance(schema.get("enum", []), list) for schema in properties.values()):
-        return "has an enum that is no list"
-    return ""
 
 
 def check_plays(plays: Sequence[Play]) -> None:

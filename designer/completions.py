@@ -20,11 +20,6 @@ class CompletionError(ValueError):
     """Nothing usable could be read; the message says what was missing."""
 
 
-def whole_characters(text: str) -> str:
-    """Put "?" for half a character (a lone surrogate), which JSON can hold and UTF-8 cannot."""
-    return text.encode("utf-8", "replace").decode()
-
-
 def strip_thinking(text: str) -> str:
     """Drop what stands in thinking tags, also when one of the two tags is missing."""
     text = _UNOPENED.sub("", _without_pairs(text))
@@ -85,7 +80,7 @@ def read_code(completion: str) -> str:
     Raises:
         CompletionError: If there is no class in it.
     """
-    text = whole_characters(strip_thinking(completion)).replace("\r\n", "\n")
+    text = strip_thinking(completion).replace("\r\n", "\n")
     blocks, opened = _fenced(text)
     if not any("class " in block for block in blocks) and opened is not None:
         blocks = [opened]
@@ -123,6 +118,6 @@ def read_spec(completion: str) -> dict[str, Any]:
 
 def read_hint(completion: str) -> str:
     """Take the hint out of a completion: no thoughts, no label, white space made single."""
-    text = whole_characters(strip_thinking(completion)).strip()
+    text = strip_thinking(completion).strip()
     text = re.sub(r"\A(?:\*\*)?hint(?:\*\*)?\s*:\s*(?:\*\*)?", "", text, flags=re.IGNORECASE)
     return re.sub(r"[ \t]+", " ", text).strip().strip('"').strip()

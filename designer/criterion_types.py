@@ -46,14 +46,13 @@ def impossible_declared(told: Mapping[str, Any], source: str) -> str:
     if found is None:
         return _impossible_path(path, str(told.get("error", "")), source)
     members = told.get("members")
-    members = [str(member) for member in members] if isinstance(members, list) else []
     if op in ("in", "contains"):
         container, value = (expected, found) if op == "in" else (found, expected)
         if container in _PLAIN and container not in _CONTAINERS:
             return f"{path} {op}: a value of type {container} contains nothing"
         if container == "str" and value in _PLAIN - {"str"}:
             return f"{path} {op}: a text never contains a value of type {value}"
-        if members and all(not _comparable(member, str(value)) for member in members):
+        if members and all(not _comparable(str(member), str(value)) for member in members):
             kinds = " and ".join(members)
             return f"{path} {op}: the values are of type {kinds}, and {value} is looked for"
         return ""
@@ -96,7 +95,7 @@ def impossible_comparisons(source: str, state: Mapping[str, Any]) -> list[Proble
     """
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, ValueError, RecursionError):
         return []
     return [
         problem

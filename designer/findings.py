@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from sandbox_api.types import Diagnostic, Outcome, Phase
 
-from designer.completions import whole_characters
 from designer.drafts import Draft, Exchange, Finding, Reason
 from designer.plays import Play
 
@@ -106,7 +105,7 @@ def refusal(
         phase = _PHASES[diagnostic.phase] if diagnostic.phase else phase
         line = diagnostic.line or line
     finding = Finding(
-        reason, _cut(message), advice or ADVICE.get(reason, ""), phase=phase, line=line, seed=seed
+        reason, message, advice or ADVICE.get(reason, ""), phase=phase, line=line, seed=seed
     )
     if play is not None:
         finding = shown_by(finding, play, steps)
@@ -159,7 +158,5 @@ def of_actions(actions: Sequence[str], final_reward: float | None) -> tuple[Exch
 
 
 def _cut(text: str) -> str:
-    """A text at most as long as is shown, without half characters."""
-    text = whole_characters(text)
     more = len(text) - MAX_SHOWN_CHARACTERS
     return f"{text[:MAX_SHOWN_CHARACTERS]}... ({more} characters more)" if more > 0 else text

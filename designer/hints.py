@@ -7,16 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from designer.answers import find_sequence, value_of, with_value
+from designer.answers import find_sequence, value_of
 
 MAX_HINT_CHARACTERS = 600
 # A sequence of so few characters turns up in a sentence by chance.
 SHORT_ANSWER_CHARACTERS = 8
 # A value of so few characters, too: a small number, a letter, "up".
 SHORT_VALUE_CHARACTERS = 3
-# Words of a hint that are tried as actions.
-MAX_SPOKEN_WORDS = 12
-_WORD = re.compile(r"[\w-]+")
 _QUOTED = re.compile(
     r"(\\boxed\{[^{}]*\}|<tool_call>.*?</tool_call>|<answer>.*?</answer>)"
     r"|`([^`\n]+)`|\"([^\"\n]+)\"|(?<!\w)'([^'\n]+)'(?!\w)|\u201c([^\u201d\n]+)\u201d",
@@ -51,7 +48,7 @@ def _is_code(hint: str) -> bool:
         return True
     try:
         tree = ast.parse(hint)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, ValueError):
         return False
     return any(
         isinstance(node, ast.Assign | ast.Call | ast.For | ast.If) for node in ast.walk(tree)
@@ -96,22 +93,6 @@ def check_hint_against(
         is_move = not openings or value.casefold() in told or seeds > len(solutions) / 2
         if len(value) >= SHORT_VALUE_CHARACTERS and not is_move and find_sequence([value], hint):
             raise HintError(f"the hint holds {value[:80]!r}, which solution() returns")
-
-
-def spoken_actions(hint: str, like: str, source: str) -> list[str]:
-    """The hint as an action, and those of its words that the program's text holds.
-
-    What is opened by a word that only the hint tells is found by saying it.
-
-    Args:
-        hint: The hint.
-        like: An action of a solution; a boxed or tagged one gives its form to the words.
-        source: Of the program.
-    """
-    words = dict.fromkeys(word for word in _WORD.findall(hint) if len(word) > 1)
-    known = [word for word in words if re.search(rf"\b{re.escape(word)}\b", source, re.I)]
-    said = [hint, *known[:MAX_SPOKEN_WORDS]]
-    return list(dict.fromkeys(form for text in said for form in (text, with_value(like, text))))
 
 
 def quoted_commands(hint: str, like: Sequence[str]) -> list[str]:

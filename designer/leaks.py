@@ -12,16 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from designer.answers import find_sequence, squeezed, value_of
+from designer.answers import find_sequence, value_of
 
 # Fewer seeds than this prove nothing.
 MIN_SEEDS = 4
 # What stands before a value, or behind it, must be the same on all seeds for so many characters.
 CONTEXT_CHARACTERS = 10
-# A value that stands in more places than that is one of many words, and nothing points at it.
-MAX_PLACES = 100
-# So many letters and digits in a row turn up by chance in no text.
-SURE_CHARACTERS = 8
 
 
 def find_leak(openings: Mapping[int, str], solutions: Mapping[int, Sequence[str]]) -> str:
@@ -61,10 +57,7 @@ def find_leak(openings: Mapping[int, str], solutions: Mapping[int, Sequence[str]
 def _tells_sequence(values: list[str], opening: str) -> bool:
     if len(values) < 2 or all(len(value) == 1 for value in values):
         return False
-    if find_sequence(values, opening):
-        return True
-    together = "".join(map(squeezed, values))
-    return len(together) >= SURE_CHARACTERS and together in squeezed(opening)
+    return find_sequence(values, opening)
 
 
 def _common_context(values: Sequence[str], openings: Sequence[str]) -> str:
@@ -84,10 +77,7 @@ def _common_context(values: Sequence[str], openings: Sequence[str]) -> str:
 
 def _neighbours(value: str, opening: str) -> tuple[set[str], set[str]]:
     """What stands before and behind the value, wherever it stands as a word of its own."""
-    lefts: set[str] = set()
-    rights: set[str] = set()
-    if opening.count(value) > MAX_PLACES:
-        return lefts, rights
+    lefts, rights = set(), set()
     place = opening.find(value)
     while place >= 0:
         end = place + len(value)

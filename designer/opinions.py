@@ -85,7 +85,7 @@ def read_opinion(completion: str) -> Opinion:
     for found in re.findall(r"\{[^{}]*\}", completion):
         try:
             values = json.loads(found)
-        except (ValueError, RecursionError):
+        except ValueError:
             continue
         if isinstance(values, dict) and isinstance(values.get("solvable"), bool):
             reason = str(values.get("reason", ""))[:MAX_REASON_CHARACTERS]

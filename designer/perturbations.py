@@ -12,10 +12,6 @@ from designer.answers import value_of, with_value
 _LAST_NUMBER = re.compile(r"\d+(?!.*\d)", re.DOTALL)
 
 
-# Who plays a solution of which one action says something else: the last that may.
-ONE_CHANGED = "the solution with another last action"
-
-
 @dataclass(frozen=True)
 class Perturbation:
     """A way to spoil a solution.
@@ -47,17 +43,10 @@ def perturbations(
     if different:
         way = "the solution of another seed"
         ways.append(Perturbation(way, tuple(rng.choice(different))))
-    last = len(solution) - 1
-    for place in range(last, -1, -1):
-        if place == last:
-            told = [other[-1] for other in others if other]
-        else:
-            told = [other[place] for other in others if place < len(other)]
-        changed = _changed(solution[place], told, rng)
-        if changed is not None:
-            actions = (*solution[:place], changed, *solution[place + 1 :])
-            ways.append(Perturbation(ONE_CHANGED, actions))
-            break
+    changed = _changed(solution[-1], [other[-1] for other in others if other], rng)
+    if changed is not None:
+        way = "the solution with another last action"
+        ways.append(Perturbation(way, (*solution[:-1], changed)))
     return ways
 
 

@@ -71,7 +71,7 @@ class FuzzGate:
         settings = subject.settings
         assert subject.program is not None
         actions = fuzz_actions(subject.program.limits.max_action_bytes)
-        seeds = subject.seeds(settings.starts)
+        seeds = range(subject.first_seed, subject.first_seed + settings.starts)
         # The starts share the actions; an episode that ends early leaves its share over. The
         # first goes ahead alone, with the huge ones: a program that hangs keeps a CPU busy for
         # as long as its limits let it, and so one.
@@ -81,7 +81,7 @@ class FuzzGate:
         subject.fuzzed, subject.fuzzed_at = plays, time.monotonic()
         await subject.close(plays[settings.replays :])
         # A game that ends at any mistake would take an episode for each of the others.
-        rest = [Trial(seeds[0], (action,)) for action in actions]
+        rest = [Trial(subject.first_seed, (action,)) for action in actions]
         if rest:
             tried = await subject.try_plays(plays[0], rest)
             doubted = [
@@ -131,7 +131,8 @@ class OracleGate:
                 Reason.ORACLE, "the program has no solution()", advice=advice, phase="solution"
             )
         plays = subject.guessed[settings.replays :]
-        seeds = subject.seeds(settings.oracle_seeds - settings.oracles)
+        count = settings.oracle_seeds - settings.oracles
+        seeds = range(subject.first_seed, subject.first_seed + count)
         # One goes ahead, with the many seeds, as in gate 4: solution() may hang.
         verdicts = await subject.verify(plays[:1], run_oracle=True, oracle_seeds=seeds)
         swept = dict(zip(seeds, verdicts[0].oracles, strict=False))
@@ -152,24 +153,6 @@ class OracleGate:
         except RefusedError as refused:
             await self._show(subject, refused)
             raise
-        await self._solve(subject, list(swept)[-settings.won_transcripts :])
-
-    @staticmethod
-    async def _solve(subject: Subject, seeds: Sequence[int]) -> None:
-        """Play solutions that won in a process of many plays in episodes of their own."""
-        subject.solved = await subject.play(
-            [(seed, replayed(subject.oracles[seed].actions)) for seed in seeds]
-        )
-        for play in subject.solved:
-            if not play.won(subject.settings.win_reward):
-                raise refusal(
-                    Reason.ORACLE,
-                    f"seed {play.seed}: solution() wins only after other episodes of its process",
-                    advice="Let reset build the whole world anew: nothing may be kept, on the "
-                    "class or in the module, from one episode to the next.",
-                    phase="solution",
-                    play=play,
-                )
 
     async def _show(self, subject: Subject, refused: RefusedError) -> None:
         """Put the solution's play into the finding: a verdict tells its actions only."""
@@ -246,10 +229,10 @@ def _shares(actions: list[str], seeds: Sequence[int]) -> list[tuple[int, Policy]
 
 
 def _nothing_scripts(subject: Subject) -> list[Trial]:
-    actions = ("", "\\boxed{}")
+    first = subject.blind_seed
     return [
-        Trial(seed, (action,) * subject.max_turns)
-        for seed, action in zip(subject.blind_seeds(len(actions)), actions, strict=True)
+        Trial(first + number, (action,) * subject.max_turns)
+        for number, action in enumerate(("", "\\boxed{}"))
     ]
 
 
@@ -257,9 +240,12 @@ def _constant_scripts(subject: Subject, count: int) -> list[Trial]:
     opening = subject.fuzzed[0]
     actions = constant_actions(opening.observations[0], opening.listed)
     taken = [actions[i % len(actions)] for i in range(count)]
+    # Shuffled: a program may make seeds of one parity easy, and must not meet the same action
+    # on all of those.
+    first = subject.blind_seed
+    subject.rng(first).shuffle(taken)
     return [
-        Trial(seed, (action,) * subject.max_turns)
-        for seed, action in zip(subject.blind_seeds(count), taken, strict=True)
+        Trial(first + number, (action,) * subject.max_turns) for number, action in enumerate(taken)
     ]
 
 
@@ -281,8 +267,8 @@ def _random_scripts(subject: Subject, count: int) -> list[Trial]:
 
 def _random_plans(subject: Subject, numbers: range) -> list[tuple[int, Policy]]:
     """Random policies; every other one knows the valid actions, where the program lists them."""
-    seeds, listed = subject.blind_seeds(numbers.stop), subject.fuzzed[0].listed
+    first, listed = subject.blind_seed, subject.fuzzed[0].listed
     return [
-        (seeds[number], guessing(subject.rng(seeds[number]), listed if number % 2 else ()))
+        (first + number, guessing(subject.rng(first + number), listed if number % 2 else ()))
         for number in numbers
     ]

@@ -24,8 +24,6 @@ SUFFIXES = (".jsonl", ".parquet")
 MAX_SOURCE_CHARACTERS = 1_000_000
 MAX_HINT_CHARACTERS = 10_000
 MAX_NAME_CHARACTERS = 200
-# Longest line of JSON: a source of which every character is escaped, and the rest.
-MAX_LINE_BYTES = 16 * 1024 * 1024
 
 # Every column, in order: its type, and what it holds.
 COLUMNS: dict[str, tuple[type, str]] = {
@@ -198,22 +196,14 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
         return
     try:
         with path.open("rb") as file:
-            number = 0
-            while line := file.readline(MAX_LINE_BYTES):
-                number += 1
-                if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
-                    while line and not line.endswith(b"\n"):
-                        line = file.readline(MAX_LINE_BYTES)
-                    yield number, PoolError(f"the line has {MAX_LINE_BYTES:,} bytes or more")
-                elif line.strip():
+            for number, line in enumerate(file, 1):
+                if line.strip():
                     yield number, line
     except OSError as error:
         raise PoolError(f"cannot read {path}: {error.strerror}") from error
 
 
 def _checked(number: int, values: Any) -> PoolRow:
-    if isinstance(values, PoolError):
-        raise values
     if isinstance(values, bytes):
         try:
             values = json.loads(values)
@@ -277,17 +267,12 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Any]]:
     import pyarrow.parquet
 
     try:
-        # A text that stands in many rows is kept once, as in the file: written out, a small file
-        # would need any amount of memory.
-        schema = pyarrow.parquet.read_metadata(path).schema
-        there = {schema.column(index).path for index in range(len(schema))}
-        texts = [name for name, (kind, _) in COLUMNS.items() if kind is str and name in there]
-        with pyarrow.parquet.ParquetFile(path, read_dictionary=texts) as file:
+        with pyarrow.parquet.ParquetFile(path) as file:
             wanted = [name for name in file.schema_arrow.names if name in COLUMNS]
             number = 0
             for batch in file.iter_batches(batch_size=256, columns=wanted):
-                for index in range(batch.num_rows):
+                for row in batch.to_pylist():
                     number += 1
-                    yield number, {name: batch.column(name)[index].as_py() for name in wanted}
+                    yield number, row
     except (OSError, pyarrow.ArrowException) as error:
         raise PoolError(f"cannot read {path}: {error}") from error

@@ -11,12 +11,9 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 _PREFIX = re.compile(r"(?<![\w\"'])([fF][rR]?|[rR][fF])(\"\"\"|'''|\"|')")
-# Braces in braces that a text may have: deeper than anybody writes.
-_MAX_DEPTH = 20
 _STRING = re.compile(r"(?<!\w)([bBrRuU]{0,2})(\"\"\"|'''|\"|')")
 
 # What the sandbox binds for programs that forget to import it.
@@ -127,26 +124,11 @@ def _string_end(source: str, place: int, quote: str, is_format: bool) -> int:
 def _rewrite_body(
     body: str, known: set[str] | frozenset[str] | None, quote: str
 ) -> tuple[str, int]:
-    return _rewrite_part(body, 0, len(body), known, quote, _closing_braces(body), 0)
-
-
-def _rewrite_part(
-    body: str,
-    place: int,
-    end: int,
-    known: set[str] | frozenset[str] | None,
-    quote: str,
-    closing: Mapping[int, int],
-    depth: int,
-) -> tuple[str, int]:
-    """Rewrite body[place:end], which stands in so many braces that were meant as text."""
-    if depth > _MAX_DEPTH:
-        return body[place:end], 0
     pieces: list[str] = []
-    changed = 0
-    while place < end:
+    place = changed = 0
+    while place < len(body):
         char = body[place]
-        if place + 1 < end and body.startswith(("{{", "}}"), place):
+        if body.startswith(("{{", "}}"), place):
             pieces.append(body[place : place + 2])
             place += 2
         elif char == "}":
@@ -156,18 +138,20 @@ def _rewrite_part(
         elif char != "{":
             pieces.append(char)
             place += 1
-        elif (close := closing.get(place, end)) >= end:
-            pieces.append("{{")
-            changed += 1
-            place += 1
-        elif _is_field(body[place + 1 : close], known, quote):
-            pieces.append(body[place : close + 1])
-            place = close + 1
         else:
-            inner, more = _rewrite_part(body, place + 1, close, known, quote, closing, depth + 1)
-            pieces += ["{{", _escape_quotes(inner, quote), "}}"]
-            changed += 1 + more
-            place = close + 1
+            end = _field_end(body, place)
+            if end < 0:
+                pieces.append("{{")
+                changed += 1
+                place += 1
+            elif _is_field(body[place + 1 : end], known, quote):
+                pieces.append(body[place : end + 1])
+                place = end + 1
+            else:
+                inner, more = _rewrite_body(body[place + 1 : end], known, quote)
+                pieces += ["{{", _escape_quotes(inner, quote), "}}"]
+                changed += 1 + more
+                place = end + 1
     return "".join(pieces), changed
 
 
@@ -177,16 +161,17 @@ def _escape_quotes(text: str, quote: str) -> str:
     return re.sub(r"(?<!\\)" + quote, "\\\\" + quote, text)
 
 
-def _closing_braces(body: str) -> dict[int, int]:
-    """Where each brace that is opened closes; those that never do are left out."""
-    closing: dict[int, int] = {}
-    opened: list[int] = []
-    for place, char in enumerate(body):
-        if char == "{":
-            opened.append(place)
-        elif char == "}" and opened:
-            closing[opened.pop()] = place
-    return closing
+def _field_end(body: str, start: int) -> int:
+    """Index of the brace that closes the field opened at `start`; -1 if none does."""
+    depth = 0
+    for place in range(start, len(body)):
+        if body[place] == "{":
+            depth += 1
+        elif body[place] == "}":
+            depth -= 1
+            if depth == 0:
+                return place
+    return -1
 
 
 def _is_field(inner: str, known: set[str] | frozenset[str] | None, quote: str) -> bool:

@@ -24,11 +24,8 @@ class GateSettings:
             looks: no more are played where few enough have won, or far too many.
         max_blind_win_rate: Largest share of them that may win.
         clear_blind_win_rate: A larger share refuses before the last stage.
-        perturbed_stages: Seeds on which gate 9 perturbs the solution, more only for what won too
-            often on the first ones.
-        max_perturbed_win_rate: Largest share of a kind's plays that may win.
-        max_changed_win_rate: The same, of solutions with one other action; any that wins on the
-            first seeds is played on all.
+        perturbed_stages: Seeds on which gate 9 perturbs the solution, more only where on more
+            than half of the first ones it still won; at most half of all may win.
         won_transcripts: Won plays on which gate 10 asks verify().
         service_retries: Times a draft is judged again after the service failed.
         drafts_at_once: Drafts in work together; bounds the episodes alive to about 30 times
@@ -46,9 +43,7 @@ class GateSettings:
     blind_stages: tuple[int, ...] = (20, 60)
     max_blind_win_rate: float = 0.05
     clear_blind_win_rate: float = 0.25
-    perturbed_stages: tuple[int, ...] = (8, 28)
-    max_perturbed_win_rate: float = 0.5
-    max_changed_win_rate: float = 0.25
+    perturbed_stages: tuple[int, ...] = (4, 16)
     won_transcripts: int = 2
     service_retries: int = 2
     drafts_at_once: int = 16

@@ -21,8 +21,6 @@ from designer.settings import GateSettings
 
 # Of one call, as servers have it.
 MAX_TRIALS = 100
-# Longest actions of a play that is tried again, all together.
-MAX_COMPARED_CHARACTERS = 2_000
 
 
 class TooSlowError(Exception):
@@ -72,10 +70,8 @@ class SharedClock:
             costs_s[name] = costs_s.get(name, 0.0) + spent
 
 
-# Seeds that training draws from, and how many are drawn for a purpose at least: the first of them
-# do not depend on how many are wanted.
+# Seeds that training draws from.
 SEEDS = 1_000_000
-SEEDS_DRAWN = 200
 
 
 @dataclass
@@ -87,14 +83,11 @@ class Subject:
         fault: What kept the service from a verdict; the draft waits for another try.
         patient: Whether a time limit is held against the machine and not the program.
         runtime: Runtime of the server.
-        fuzzed: Plays of gate 4, each on a seed of its own, of `seeds`.
+        fuzzed: Plays of gate 4, each on a seed of its own, from `first_seed` on.
         fuzzed_at: When they were played, in seconds of `time.monotonic`.
-        guessed: Random plays, on seeds of `blind_seeds`.
+        guessed: Random plays, on seeds from `blind_seed` on.
         replayed: Plays with their verdicts of gate 5.
         oracles: Plays of solution() by seed, in the order of the seeds.
-        solved: Some of their actions, played in episodes of their own; all of them won.
-        remembers: Whether what was played in one process before changes what comes of a play;
-            None as long as nobody has looked.
         open_plays: Plays whose episodes are to be closed.
     """
 
@@ -115,8 +108,6 @@ class Subject:
     guessed: list[Play] = field(default_factory=list)
     replayed: list[tuple[Play, Verdict]] = field(default_factory=list)
     oracles: dict[int, OracleResult] = field(default_factory=dict)
-    solved: list[Play] = field(default_factory=list)
-    remembers: bool | None = None
     open_plays: list[Play] = field(default_factory=list)
 
     @property
@@ -132,21 +123,19 @@ class Subject:
         assert self.program is not None
         return self.program.program_id
 
-    def seeds(self, count: int) -> list[int]:
-        """The first seeds of the gates' plays.
+    @property
+    def first_seed(self) -> int:
+        """Where the gates' seeds begin.
 
-        Among those that episodes are trained on, scattered, and others for each source: a program
-        that does well on the seeds of its gates alone would have to know them as it is written.
+        Among those that episodes are trained on, and elsewhere for each source: a program that
+        does well on the seeds of its gates alone would have to know them as it is written.
         """
-        return self._drawn("gates", count)
+        return random.Random(f"{self.rng_seed} {self.program_id} gates").randrange(SEEDS)
 
-    def blind_seeds(self, count: int) -> list[int]:
-        """The first seeds of plays that understand nothing, apart from those of the starts."""
-        return self._drawn("blind", count)
-
-    def _drawn(self, what: str, count: int) -> list[int]:
-        rng = random.Random(f"{self.rng_seed} {self.program_id} {what}")
-        return rng.sample(range(SEEDS), max(count, SEEDS_DRAWN))[:count]
+    @property
+    def blind_seed(self) -> int:
+        """The first seed of plays that understand nothing, apart from those of the starts."""
+        return self.first_seed + 1_000
 
     @property
     def openings(self) -> dict[int, str]:
@@ -158,7 +147,6 @@ class Subject:
         """Forget what an earlier try has seen."""
         self.patient, self.fault = patient, None
         self.fuzzed, self.guessed, self.replayed, self.oracles = [], [], [], {}
-        self.solved, self.remembers = [], None
 
     def rng(self, seed: int) -> random.Random:
         """A generator that depends on program and seed alone."""
@@ -240,9 +228,8 @@ class Subject:
     async def play_winners(self, trials: Sequence[Trial]) -> list[Play | None]:
         """Try plays in one process, and play those that win there in episodes of their own.
 
-        What a program keeps from one play to the next so refuses nobody, and hides nothing: the
-        first time, plays that were seen are tried behind the others, and if one of them comes out
-        otherwise, all are played. A trial that came to no result is played, too.
+        What a program keeps from one play to the next so refuses nobody. A trial that came to
+        no result is played, too.
 
         Returns:
             The play of each trial; None for one that did not win.
@@ -251,22 +238,12 @@ class Subject:
             RefusedError: CONTRACT or FUZZ.
             SandboxError, ServiceFaultError: If the service failed.
         """
-        seen = self._comparable() if self.remembers is None else []
-        again = [Trial(play.seed, tuple(play.actions)) for play in seen]
-        room = MAX_TRIALS - len(again)
-        results: list[TrialResult | None] = list(
-            await self.try_plays(self.guessed[0], [*trials[:room], *again])
-        )
-        if again:
-            came = results[len(trials[:room]) :]
-            self.remembers = any(map(_came_out_otherwise, seen, came))
-        results = results[: len(trials[:room])]
+        results: list[TrialResult | None] = list(await self.try_plays(self.guessed[0], trials))
         results += [None] * (len(trials) - len(results))
         winners = [
             index
             for index, result in enumerate(results)
-            if self.remembers
-            or result is None
+            if result is None
             or result.outcome is not Outcome.COMPLETED
             or (result.terminated and (result.final_reward or 0.0) >= self.settings.win_reward)
         ]
@@ -274,14 +251,6 @@ class Subject:
         plays = await self.play([(trial.seed, replayed(trial.actions)) for trial in chosen])
         by_index = dict(zip(winners, plays, strict=True))
         return [by_index.get(index) for index in range(len(trials))]
-
-    def _comparable(self) -> list[Play]:
-        """Plays in episodes of their own whose end is known, all but those of huge actions."""
-        return [
-            play
-            for play in [*self.solved, *self.guessed, *self.fuzzed]
-            if play.rewards and sum(map(len, play.actions)) <= MAX_COMPARED_CHARACTERS
-        ]
 
     async def close(self, plays: Sequence[Play] | None = None) -> None:
         """End episodes: those of these plays, or all."""
@@ -308,10 +277,3 @@ class Subject:
             oracle_steps=self.oracle_steps,
             finding=self.finding,
         )
-
-
-def _came_out_otherwise(play: Play, result: TrialResult) -> bool:
-    """Whether the same actions ended otherwise in a process in which others were played before."""
-    if result.outcome is not Outcome.COMPLETED:
-        return True
-    return (result.final_reward, result.terminated) != (play.rewards[-1], play.terminated)

@@ -9,11 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from designer.answers import tagged
 from designer.plays import Play
 
-_CALL_MARKS = ("<tool_call>", "</tool_call>")
-_ANSWER_MARKS = ("<answer>", "</answer>")
+_CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
+_ANSWER = re.compile(r"<answer>\s*(.*?)\s*</answer>", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z0-9]+")
 _QUOTED = re.compile(r"\"([^\"\n]{1,80})\"|'([^'\n]{1,80})'")
 _CODE = re.compile(r"[A-Za-z0-9]+(?:[-_.@/][A-Za-z0-9]+)+|[A-Za-z0-9]+")
@@ -22,8 +21,6 @@ _SHORT_DIGITS = 4
 _SHORT_WORD = 3
 # Values tried for a parameter, calls of a tool in a wave, and calls in one action.
 _MAX_VALUES, _MAX_CALLS, _CALLS_AN_ACTION = 12, 24, 8
-# Values of one argument that are looked for.
-_MAX_LEAVES = 50
 
 
 @dataclass(frozen=True)
@@ -113,21 +110,20 @@ def _needs(actions: Sequence[str], seed: int) -> Iterator[Need]:
         for name, arguments in calls_in(action):
             for parameter, value in arguments.items():
                 key = f"{name}.{parameter}"
-                for leaf in itertools.islice(_leaves(value), _MAX_LEAVES):
+                for leaf in _leaves(value):
                     yield Need(
                         key, f"the {parameter} that {name} is called with", leaf, seed, step
                     )
-        spoken = _without_calls(action)
-        for start, stop in tagged(spoken, *_ANSWER_MARKS):
-            number, said = next(answers), spoken[start:stop].strip()
+        for said in _ANSWER.findall(_CALL.sub("", action)):
+            number = next(answers)
             yield Need(f"answer {number}", f"the answer {number}", said, seed, step)
 
 
 def calls_in(action: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Names and arguments of an action's tool calls."""
-    for start, stop in tagged(action, *_CALL_MARKS):
+    for said in _CALL.findall(action):
         try:
-            call = json.loads(action[start:stop])
+            call = json.loads(said)
             name, arguments = call["name"], call.get("arguments", {})
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
@@ -135,24 +131,17 @@ def calls_in(action: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield name, arguments
 
 
-def _without_calls(action: str) -> str:
-    kept, at = [], 0
-    for start, stop in tagged(action, *_CALL_MARKS):
-        kept.append(action[at : start - len(_CALL_MARKS[0])])
-        at = stop + len(_CALL_MARKS[1])
-    return "".join([*kept, action[at:]])
-
-
 def _leaves(value: Any) -> Iterator[str]:
-    waiting = [value]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            waiting += reversed(value.values())
-        elif isinstance(value, list):
-            waiting += reversed(value)
-        elif isinstance(value, str | int | float) and not isinstance(value, bool):
-            yield str(value)
+    if isinstance(value, dict):
+        for inner in value.values():
+            yield from _leaves(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _leaves(inner)
+    elif isinstance(value, str) or (
+        isinstance(value, int | float) and not isinstance(value, bool)
+    ):
+        yield str(value)
 
 
 @dataclass

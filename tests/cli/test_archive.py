@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import resource
 from pathlib import Path
 
-import pyarrow
-import pyarrow.parquet
 import pytest
 from sandbox_api.types import Limits, Outcome, Program, ProgramKind
 
@@ -19,7 +16,6 @@ from designer import (
     Finding,
     GateReport,
     Reason,
-    pools,
 )
 from designer.pools import COLUMNS, PoolError, read_pool, write_pool
 from designer.twins import program_key
@@ -246,26 +242,3 @@ def test_a_file_that_is_no_parquet_is_no_pool(tmp_path: Path) -> None:
     (tmp_path / "pool.parquet").write_bytes(b"PAR1 and nothing more")
     with pytest.raises(PoolError, match="cannot read"):
         read_pool(tmp_path / "pool.parquet")
-
-
-def test_a_line_without_an_end_is_refused_and_not_kept(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(pools, "MAX_LINE_BYTES", 10_000)
-    pool = tmp_path / "pool.jsonl"
-    long = json.dumps({"source": SOUND, "unknown": "x" * 100_000})
-    pool.write_text("\n".join([long, json.dumps({"source": SOUND}), long]))
-    rows = read_pool(pool)
-    assert [row.number for row in rows.kept] == [2]
-    assert [number for number, _ in rows.refused] == [1, 3]
-
-
-def test_a_small_file_of_large_texts_takes_the_memory_of_one_of_them(tmp_path: Path) -> None:
-    large = 10_000_000
-    codes = pyarrow.array([0] * 250 + [1] * 2, pyarrow.int32())
-    texts = pyarrow.DictionaryArray.from_arrays(codes, pyarrow.array(["x" * large, DOOR]))
-    pool = tmp_path / "pool.parquet"
-    pyarrow.parquet.write_table(pyarrow.table({"source": texts}), pool, compression="zstd")
-    assert pool.stat().st_size < 10_000
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    rows = read_pool(pool)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 * large / 1024
-    assert (len(rows.kept), len(rows.twins), len(rows.refused)) == (1, 1, 250)

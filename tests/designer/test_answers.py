@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import random
-import time
 
 import pytest
 
-from designer.answers import find_sequence, value_of, with_value
-from designer.hints import HintError, check_hint_against, quoted_commands, spoken_actions
+from designer.answers import value_of, with_value
+from designer.hints import HintError, check_hint_against, quoted_commands
 from designer.inspection import reads_clock
 from designer.leaks import find_leak
 from designer.perturbations import perturbations
-from designer.tool_values import calls_in, needs_of
 
 SEEDS = range(8)
 
@@ -123,75 +120,3 @@ def test_quoted_commands_take_the_form_of_the_solutions():
 )
 def test_a_program_that_reads_a_clock_is_told_from_its_text(source, reads):
     assert reads_clock(source) is reads
-
-
-def test_a_sequence_is_found_whatever_signs_and_capitals_stand_in_it():
-    assert find_sequence(["a", "b"], "First (A), then it.") is False
-    assert find_sequence(["a", "b"], "so: A -> b!")
-    assert find_sequence(["a", "b"], "ab")
-    assert not find_sequence(["a", "b"], "abc")
-    assert not find_sequence(["a", "b"], "xa, b")
-    assert find_sequence([".", "."], "a ..")
-    assert not find_sequence([".", ".", "."], "a ..")
-    assert not find_sequence([], "a")
-
-
-@pytest.mark.parametrize(
-    ("values", "text"),
-    [
-        ([*["."] * 20, "zz"], "." * 30_000),
-        ([*["."] * 20, "zz"], "." * 30_000 + "zz_"),
-        (["ab"] * 20, "ab " * 10_000),
-        (["a.a"] * 20, "a." * 15_000),
-    ],
-)
-def test_an_answer_is_looked_for_in_a_moment_whatever_it_is(values: list[str], text: str):
-    started = time.process_time()
-    find_sequence(values, text)
-    find_leak({seed: text for seed in SEEDS}, {s: [*values[:-1], f"z{s}"] for s in SEEDS})
-    assert time.process_time() - started < 10
-
-
-@pytest.mark.parametrize("mark", ["\\boxed{", "<answer>", "<tool_call>", "<answer>\\boxed{"])
-def test_an_action_full_of_open_marks_is_read_in_a_moment(mark: str):
-    action = mark * 10_000
-    started = time.process_time()
-    assert with_value(action, "x")
-    assert value_of(action) in (action, "")
-    assert not list(calls_in(action))
-    assert not needs_of([[action]])
-    assert time.process_time() - started < 1
-
-
-def test_a_call_with_thousands_of_values_needs_a_few_of_them():
-    values = json.dumps([f"value-{number}" for number in range(5_000)])
-    call = f'<tool_call>{{"name": "get", "arguments": {{"ids": {values}}}}}</tool_call>'
-    assert len(needs_of([[call]])["get.ids"]) == 50
-    ids = "[" * 900 + "7" + "]" * 900
-    deep = f'<tool_call>{{"name": "get", "arguments": {{"ids": {ids}}}}}</tool_call>'
-    assert needs_of([[deep]]) == {"get.ids": {"7"}}
-
-
-@pytest.mark.parametrize(
-    "written",
-    [
-        " ".join,
-        "\u200b".join,
-        "*".join,
-        lambda codes: codes.translate({48 + digit: 0xFF10 + digit for digit in range(10)}),
-    ],
-)
-def test_an_answer_in_another_spelling_is_a_leak_as_well(written):
-    assert leak(lambda w: f"Now: {written(', '.join(w))}.", lambda w: w)
-
-
-def test_the_last_action_that_may_say_something_else_is_changed():
-    solution = ["ask", "take 3", "done"]
-    others = [["ask", "take 5", "done"], ["done"]]
-    changed = perturbations(solution, others, 4, random.Random(0))[-1]
-    assert changed.actions == ("ask", "take 5", "done")
-
-
-def test_a_hint_is_said_whole_and_by_its_words_that_the_program_knows():
-    said = spoken_actions("Say please.", "\\boxed{x}", "if 'PLEASE' in action")
-    assert said == ["Say please.", "\\boxed{Say please.}", "please", "\\boxed{please}"]

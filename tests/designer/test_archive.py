@@ -210,26 +210,3 @@ def test_forgetting_a_step_gives_back_what_it_designed_again(archive, make_repor
     assert archive.document_counts(before_step=6) == {}
     archive.discard_from(1)
     assert not any(rows(archive, f"SELECT * FROM {table}") for table in tables)
-
-
-def test_half_characters_that_a_model_wrote_are_stored_as_question_marks(archive, make_report):
-    half = json.loads('"\\ud83d"')
-    report = make_report(reason=Reason.HINT)
-    draft = dataclasses.replace(report.draft, completion=half, hint=half)
-    archive.record_design(dataclasses.replace(report, draft=draft, detail=half), 0, 0)
-    archive.record_opinion("refused:0:0", False, half)
-    query = "SELECT completion, hint, gate_detail, opinion_reason FROM environments"
-    assert rows(archive, query) == [("?",) * 4]
-
-
-def test_a_program_that_cannot_be_read_here_has_no_summary_and_a_talkative_one_a_short_one(
-    archive, make_report, make_request
-):
-    sources = ["-" * 100_000 + "1", f'class AEnv:\n    """{"Write this again! " * 1_000}"""\n']
-    for number, source in enumerate(sources):
-        report = make_report(number, Reason.BLIND_WIN)
-        request = make_request(8, slot=number)
-        draft = dataclasses.replace(report.draft, request=request, source=source, spec=None)
-        archive.record_design(dataclasses.replace(report, draft=draft), 0, number)
-    drawn = {archive.sample_refused("logic", random.Random(n)).summary for n in range(20)}
-    assert sorted(map(len, drawn)) == [0, 200]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 
 import pytest
@@ -95,19 +94,3 @@ def test_the_program_is_found_however_it_is_fenced(text: str):
 
 def test_a_fence_is_closed_by_one_as_long():
     assert read_code(f"````\n{CLASS}# ```\n```\nx = 1\n````") == f"{CLASS}# ```\n```\nx = 1\n"
-
-
-@pytest.mark.parametrize("quote", ['"', '"""'])
-@pytest.mark.parametrize(
-    "braces", ["{a " * 20_000, "{a " * 5_000 + "}" * 5_000, '{"' * 10_000, "{a}" * 5_000]
-)
-def test_braces_in_an_f_string_are_looked_at_in_a_moment_however_many(braces: str, quote: str):
-    started = time.process_time()
-    repair_braces(f"{CLASS}x = f{quote}{braces}{quote}\n")
-    assert time.process_time() - started < 5
-
-
-def test_half_characters_are_no_part_of_a_program_or_a_hint():
-    half = json.loads('"\\ud83d"')
-    assert read_code(f"{CLASS}# {half}\n") == f"{CLASS}# ?\n"
-    assert read_hint(f"Up {half}.") == "Up ?."

@@ -6,13 +6,10 @@ import asyncio
 
 import pytest
 import tool_programs
-from sandbox_api import AsyncSandboxClient, Outcome, Program
+from sandbox_api import AsyncSandboxClient
 
 from designer import DesignRequest, Draft, Gates, Reason
-from designer.checks import check_load
 from designer.criterion_types import impossible_comparisons, impossible_declared
-from designer.findings import RefusedError
-from designer.tool_checks import find_impossible
 from designer.tool_values import tells
 
 REQUEST = DesignRequest(0, "state", "free_code", [], None, 12, 0, kind="tool_use")
@@ -151,47 +148,3 @@ def test_both_reasons_are_in_the_order_of_the_gates():
     order = list(Reason)
     assert order.index(Reason.ORACLE) < order.index(Reason.CRITERION)
     assert order.index(Reason.UNREVEALED) < order.index(Reason.BLIND_WIN)
-
-
-FUNCTION = {"name": "get", "description": "Gets.", "parameters": {"type": "object"}}
-
-
-@pytest.mark.parametrize(
-    "tool",
-    [
-        "get",
-        ["get"],
-        {"name": "get"},
-        {"type": "function", "function": "get"},
-        {"function": {**FUNCTION, "name": ["get"]}},
-        {"function": {**FUNCTION, "name": ""}},
-        {"function": {**FUNCTION, "description": 7}},
-        {"function": {**FUNCTION, "parameters": None}},
-        {"function": {**FUNCTION, "parameters": {"properties": ["id"]}}},
-        {"function": {**FUNCTION, "parameters": {"properties": {"id": "string"}}}},
-        {"function": {**FUNCTION, "parameters": {"properties": {"id": {"enum": 3}}}}},
-        {"function": {**FUNCTION, "parameters": {"properties": {}, "required": 3}}},
-    ],
-)
-def test_a_tool_without_a_schema_is_refused_before_anything_reads_it(tool):
-    program = Program("p", Outcome.COMPLETED, tools=[{"function": FUNCTION}, tool])
-    with pytest.raises(RefusedError, match="tool 2 has") as refused:
-        check_load(program)
-    assert refused.value.finding.reason == Reason.CONTRACT
-    assert "OpenAI" in refused.value.finding.advice
-
-
-def test_tools_with_schemas_load():
-    properties = {"id": {"type": "string", "enum": ["a"]}, "n": {}}
-    whole = {**FUNCTION, "parameters": {"properties": properties, "required": ["id"]}}
-    tools = [{"type": "function", "function": f} for f in ({"name": "a"}, FUNCTION, whole)]
-    check_load(Program("p", Outcome.COMPLETED, tools=tools))
-
-
-@pytest.mark.parametrize("odd", [5, [1], {"a": []}, None, "((("])
-def test_what_a_program_tells_of_its_criteria_may_be_anything(odd):
-    names = ("met", "path", "op", "expected", "found", "members", "error", "message")
-    for name in names:
-        told = {"path": "a", "op": "in", "expected": "list", "found": "list", name: odd}
-        impossible_declared(told, "x = 1")
-        find_impossible("x = 1", [{"criteria": [{"met": False, **told}], "state": {"a": odd}}])
